@@ -1,6 +1,6 @@
-//! Connections of one node into one completion queue of another.
+//! Connections of one node, or of several, into one completion queue of another.
 
-use super::{SMALL, connect, domains};
+use super::{SMALL, connect, domains, domains_of};
 use bellwire::memory::{Mapping, Pages};
 use bellwire::wqe::Send;
 use bellwire::wr::SendFlags;
@@ -21,10 +21,10 @@ const POLL: usize = 32;
 /// Bytes of a message.
 const BYTES: usize = 8;
 
-/// The connections: a sender's queue pairs, and a receiver's, each with one completion queue for all. The receiver's receive
-/// into queues of their own, or all into one.
+/// The connections: the queue pairs of the nodes that send, and the receiver's, with one completion queue for all of a node.
+/// The receiver's receive into queues of their own, or all into one.
 pub struct FanIn {
-    from: Side,
+    from: Vec<Side>,
     to: Side,
     region: Region,
     /// Messages sent so far.
@@ -90,16 +90,30 @@ impl FanIn {
     /// When the host has no room for them.
     pub fn new(count: usize, shared: bool) -> Self {
         let [here, there] = domains();
-        let (mut from, mut to) = (
-            Side::new(&here, count, false),
-            Side::new(&there, count, shared),
-        );
+        Self::between(vec![Side::new(&here, count, false)], &there, shared)
+    }
+
+    /// One connection of each of so many nodes with another one.
+    ///
+    /// # Panics
+    /// When the host has no room for them.
+    pub fn of_nodes(count: usize) -> Self {
+        let mut nodes = domains_of(count + 1);
+        let there = nodes.pop().expect("one more");
+        let from = nodes.iter().map(|here| Side::new(here, 1, false));
+        Self::between(from.collect(), &there, false)
+    }
+
+    fn between(mut from: Vec<Side>, there: &Pd, shared: bool) -> Self {
+        let count = from.iter().map(|side| side.qps.len()).sum();
+        let mut to = Side::new(there, count, shared);
         let mapping = Mapping::shared("bellwire-bench", 1 << 12)
             .pages(Pages::Base)
             .build();
-        let region = Region::new(&there, mapping.expect("memory"), AccessFlags::LOCAL_WRITE);
+        let region = Region::new(there, mapping.expect("memory"), AccessFlags::LOCAL_WRITE);
         let region = region.expect("a key");
-        for (a, b) in from.qps.iter_mut().zip(&mut to.qps) {
+        let senders = from.iter_mut().flat_map(|side| &mut side.qps);
+        for (a, b) in senders.zip(&mut to.qps) {
             let ends = [b.endpoint(), a.endpoint()];
             connect(a, &ends[0]);
             connect(b, &ends[1]);
@@ -176,14 +190,18 @@ impl FanIn {
                 took
             });
             for count in (0..messages).step_by(BATCH as usize) {
-                let at = ((first + count) / BATCH) as usize % from.qps.len();
-                let mut sq = from.qps[at].sq();
+                let at = ((first + count) / BATCH) as usize;
+                // Of one node, or one of each.
+                let nodes = from.len();
+                let Side { qps, cq, .. } = &mut from[at % nodes];
+                let each = qps.len();
+                let mut sq = qps[at / nodes % each].sq();
                 // Acquire: partner of the release above.
                 while count - count % round + round > received.load(Ordering::Acquire) + WINDOW
                     || u64::from(sq.free_blocks()) < BATCH
                 {
                     check(failed);
-                    take(&mut from.cq);
+                    take(cq);
                     spin_loop();
                 }
                 for left in (0..BATCH).rev() {
@@ -195,12 +213,12 @@ impl FanIn {
                     posted.expect("room");
                 }
                 sq.ring();
-                take(&mut from.cq);
+                take(cq);
                 // Release: partner of the acquire above.
                 arrived.store(count + BATCH, Ordering::Release);
             }
             while !receiver.is_finished() {
-                take(&mut from.cq);
+                from.iter_mut().for_each(|side| take(&mut side.cq));
             }
             receiver.join().expect("no request failed")
         })

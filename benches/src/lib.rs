@@ -100,6 +100,18 @@ pub fn nodes(connections: usize) -> Vec<(End, End)> {
         .collect()
 }
 
+/// The ends of one connection of each of so many nodes with another one, as those of a server of several processes.
+///
+/// # Panics
+/// When the host has no room for them.
+pub fn clients(count: usize) -> Vec<(End, End)> {
+    let mut nodes = domains_of(count + 1);
+    let server = nodes.pop().expect("one more");
+    (nodes.iter())
+        .map(|client| connected(End::new(client), End::new(&server)))
+        .collect()
+}
+
 /// Two ends of one connection between two nodes, which send messages of up to two elements.
 ///
 /// # Panics
@@ -126,12 +138,17 @@ pub fn nodes_on_srq() -> (End, End, Srq) {
 
 /// One on each of two nodes of a fabric.
 fn domains() -> [Pd; 2] {
+    domains_of(2).try_into().expect("two")
+}
+
+/// One on each of so many nodes of a fabric.
+fn domains_of(count: usize) -> Vec<Pd> {
     let name = format!("bellwire-bench-{}", std::process::id());
-    let node = || {
+    let node = |_| {
         let device = Device::join(&name, Default::default()).expect("a node");
         device.alloc_pd()
     };
-    [node(), node()]
+    (0..count).map(node).collect()
 }
 
 fn connected(mut a: End, mut b: End) -> (End, End) {

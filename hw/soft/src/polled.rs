@@ -1,6 +1,7 @@
 //! The polling side of a completion queue, to which the device can hand a receive without a completion entry.
 
 use super::cq::CqCtx;
+use super::fabric::behind;
 use super::handed::Handed;
 use super::hca::{Hca, Running};
 use super::polls::PollSection;
@@ -20,8 +21,10 @@ pub struct Polled {
     _kept: (Arc<Hca>, PollSection),
 }
 
-/// What a poll is handed.
+/// What a poll is handed. In this order, whatever there is behind the queue: polls of other devices than nodes, too, take more
+/// instructions if the compiler finds another one.
 #[derive(Debug)]
+#[repr(C)]
 pub struct PolledQueue {
     core: CompletionQueue<'static>,
     /// The device's side.
@@ -31,14 +34,58 @@ pub struct PolledQueue {
     /// Looks until one looks after more than packets.
     left: u32,
     waiting: Waiting,
+    turn: PeerTurn,
     /// For the poll, and for the flight recorder.
     handed: Handed,
 }
 
-/// Requesters of messages that were handed to a poll, and wait until it looks no more to be acknowledged together: after how
-/// many more of them all are, at the latest. Zero outside of a poll that looks repeatedly.
+/// Whose turn it is where there are several peers: a look begins with that one.
+#[derive(Clone, Copy, Debug, Default)]
+struct PeerTurn {
+    place: usize,
+    /// How many looks more it may find something.
+    left: u32,
+}
+
+/// Looks in succession that find something of one peer while others may have something, too.
+const LOOKS_AT_ONE: u32 = 8;
+
+impl PeerTurn {
+    /// It is that of the peer behind this place.
+    #[inline(always)]
+    fn behind(place: usize) -> Self {
+        Self {
+            place: behind(place),
+            left: LOOKS_AT_ONE,
+        }
+    }
+
+    /// A look has found something there.
+    #[inline(always)]
+    fn found(self, place: usize) -> Self {
+        let left = match self.place == place {
+            true => self.left,
+            false => LOOKS_AT_ONE,
+        };
+        match left {
+            0 | 1 => Self::behind(place),
+            left => Self {
+                place,
+                left: left - 1,
+            },
+        }
+    }
+}
+
+/// Requesters of messages that were handed to a poll, and wait until it looks no more to be acknowledged together. They are of
+/// one peer.
 #[derive(Debug, Default)]
-struct Waiting(u32);
+struct Waiting {
+    /// After how many more of them all are, at the latest. Zero outside of a poll that looks repeatedly.
+    left: u32,
+    /// The place of the peer.
+    slot: usize,
+}
 
 /// As many as are acknowledged by one packet.
 pub const TOGETHER: u32 = 5;
@@ -46,17 +93,21 @@ pub const TOGETHER: u32 = 5;
 impl Waiting {
     #[inline(always)]
     fn begin(&mut self) {
-        self.0 = TOGETHER;
+        self.left = TOGETHER;
     }
 
-    /// Whether one more waits; otherwise all are acknowledged now. So it does if there is a next packet, for which the poll
-    /// looks next in any case.
+    /// Whether one more of this peer waits; otherwise all of it are acknowledged now. So it does if there is a next packet, for
+    /// which the poll looks next in any case, and none of another peer waits.
     #[inline(always)]
-    fn one_more(&mut self, is_next: impl FnOnce() -> bool) -> bool {
-        let waits = self.0 > 1 && is_next();
+    fn one_more(&mut self, slot: usize, is_next: impl FnOnce() -> bool) -> bool {
+        if self.left == 0 || self.left != TOGETHER && self.slot != slot {
+            return false;
+        }
+        let waits = self.left > 1 && is_next();
         if waits {
-            self.0 -= 1;
-        } else if self.0 != 0 {
+            self.left -= 1;
+            self.slot = slot;
+        } else {
             self.begin();
         }
         waits
@@ -65,7 +116,7 @@ impl Waiting {
     /// Whether some wait.
     #[inline(always)]
     fn end(&mut self) -> bool {
-        std::mem::take(&mut self.0) != TOGETHER
+        std::mem::take(&mut self.left) != TOGETHER
     }
 }
 
@@ -123,10 +174,10 @@ impl PolledQueue {
         self.handed.last()
     }
 
-    /// Whether the requester of the message that was handed over last waits for those of the next ones.
+    /// Whether the requester, at this peer, of the message that was handed over last waits for those of the next ones.
     #[inline(always)]
-    pub(super) fn lets_wait(&mut self, is_next: impl FnOnce() -> bool) -> bool {
-        self.waiting.one_more(is_next)
+    pub(super) fn lets_wait(&mut self, slot: usize, is_next: impl FnOnce() -> bool) -> bool {
+        self.waiting.one_more(slot, is_next)
     }
 
     /// Counts a look. Whether it looks after more than packets.
@@ -135,6 +186,24 @@ impl PolledQueue {
         let (left, over) = self.left.overflowing_sub(1);
         self.left = left;
         over
+    }
+
+    /// The place of the peer whose turn it is.
+    #[inline(always)]
+    pub(super) fn place(&self) -> usize {
+        self.turn.place
+    }
+
+    /// The next look begins behind this place.
+    #[inline(always)]
+    pub(super) fn goes_on_behind(&mut self, place: usize) {
+        self.turn = PeerTurn::behind(place);
+    }
+
+    /// This look has found something of the peer in this place.
+    #[inline(always)]
+    pub(super) fn finds(&mut self, place: usize) {
+        self.turn = self.turn.found(place);
     }
 
     /// The number of this look.
@@ -208,6 +277,7 @@ impl Polled {
             ctx,
             section,
             left: 0,
+            turn: PeerTurn::default(),
             waiting: Waiting::default(),
             handed,
         };
@@ -276,26 +346,58 @@ impl Drop for Polled {
 mod tests {
     use super::*;
 
+    /// Two peers.
+    const ONE: usize = 3;
+    const OTHER: usize = 7;
+
     #[test]
     fn as_many_wait_as_are_acknowledged_together() {
         let mut waiting = Waiting::default();
-        assert!(!waiting.one_more(|| panic!("not looked at")));
+        assert!(!waiting.one_more(ONE, || panic!("not looked at")));
         waiting.begin();
         for message in 1..4 * TOGETHER {
             let waits = message % TOGETHER != 0;
-            assert_eq!(waiting.one_more(|| true), waits, "{message}");
+            assert_eq!(waiting.one_more(ONE, || true), waits, "{message}");
         }
         assert!(waiting.end());
-        assert!(!waiting.one_more(|| panic!("not looked at")));
+        assert!(!waiting.one_more(ONE, || panic!("not looked at")));
     }
 
     #[test]
     fn the_last_one_does_not_wait() {
         let mut waiting = Waiting::default();
         waiting.begin();
-        assert!(!waiting.one_more(|| false) && waiting.one_more(|| true));
-        assert!(!waiting.one_more(|| false));
+        assert!(!waiting.one_more(ONE, || false) && waiting.one_more(ONE, || true));
+        assert!(!waiting.one_more(ONE, || false));
         // Then nobody waits.
         assert!(!waiting.end());
+    }
+
+    /// Otherwise those of one peer would be forgotten when the others are acknowledged.
+    #[test]
+    fn those_of_one_peer_wait() {
+        let mut waiting = Waiting::default();
+        waiting.begin();
+        assert!(waiting.one_more(ONE, || true));
+        assert!((0..2 * TOGETHER).all(|_| !waiting.one_more(OTHER, || true)));
+        assert!(waiting.end());
+        waiting.begin();
+        assert!(waiting.one_more(OTHER, || true) && !waiting.one_more(ONE, || true));
+        assert!(!waiting.one_more(OTHER, || false));
+        assert!(waiting.one_more(ONE, || true) && waiting.end());
+    }
+
+    #[test]
+    fn peers_have_their_turns() {
+        let mut turn = PeerTurn::behind(3);
+        for _ in 1..LOOKS_AT_ONE {
+            turn = turn.found(2);
+            assert_eq!(turn.place, 2);
+        }
+        turn = turn.found(2);
+        assert_eq!((turn.place, turn.left), (1, LOOKS_AT_ONE));
+        // What a peer has left of its turn is not that of another one.
+        turn = turn.found(1).found(0);
+        assert_eq!((turn.place, turn.left), (0, LOOKS_AT_ONE - 1));
     }
 }

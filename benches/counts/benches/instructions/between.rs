@@ -2,7 +2,9 @@
 
 use super::{REQUESTS, SIGNALED, limit, one_sided, receive, writes};
 use bellwire::{Ah, Cq, Srq};
-use bellwire_benches::{End, QKEY, Station, gathering_nodes, nodes, nodes_on_srq, stations};
+use bellwire_benches::{
+    End, QKEY, Station, clients, gathering_nodes, nodes, nodes_on_srq, stations,
+};
 use bellwire_core::queue::PostError;
 use bellwire_core::wqe::*;
 use bellwire_core::wr::SendFlags;
@@ -219,15 +221,36 @@ fn fabric_send_8_inline_and_receive_sixteen_at_once(mut ends: (End, End)) -> (En
 // connection has one for all.
 #[library_benchmark(config = limit(450))]
 #[bench::run(met_by(100))]
-fn fabric_send_8_inline_and_receive_of_100(mut all: Vec<(End, End)>) -> Vec<(End, End)> {
-    for request in 0..REQUESTS {
-        let (from, to) = &mut all[request as usize * 3 % 100];
+fn fabric_send_8_inline_and_receive_of_100(all: Vec<(End, End)>) -> Vec<(End, End)> {
+    sends_of::<100>(all, SendFlags::empty())
+}
+
+// Four nodes send to one, as several processes to a server, of which each poll looks for the packets of all.
+#[library_benchmark(config = limit(474))]
+#[bench::run(met_clients())]
+fn fabric_send_8_inline_and_receive_of_4_nodes(all: Vec<(End, End)>) -> Vec<(End, End)> {
+    sends_of::<CLIENTS>(all, SendFlags::empty())
+}
+
+// The same with the completions of the SENDs.
+#[library_benchmark(config = limit(1062))]
+#[bench::run(met_clients())]
+fn fabric_send_8_inline_signaled_and_receive_of_4_nodes(all: Vec<(End, End)>) -> Vec<(End, End)> {
+    sends_of::<CLIENTS>(all, SIGNALED)
+}
+
+#[inline(always)]
+fn sends_of<const COUNT: usize>(mut all: Vec<(End, End)>, flags: SendFlags) -> Vec<(End, End)> {
+    for request in 0..REQUESTS as usize {
+        let (from, to) = &mut all[request * 3 % COUNT];
         let _ = receive(to);
         let data: &[u8; 8] = black_box(&[7; 8]);
-        let none = SendFlags::empty();
-        let _ = from.qp.sq().post_inline(0, (), Send {}, data, none);
+        let _ = from.qp.sq().post_inline(0, (), Send {}, data, flags);
         from.qp.sq().ring();
         poll_received(&mut to.cq);
+        if flags == SIGNALED {
+            poll_received(&mut from.cq);
+        }
     }
     all
 }
@@ -285,7 +308,7 @@ fn send_longer(mut ends: (End, End), length: u32) -> (End, End) {
 }
 
 // Of two elements, as a header and a page, whose data is longer than what a packet carries, with room for one poll as above.
-#[library_benchmark(config = limit(2244))]
+#[library_benchmark(config = limit(2245))]
 #[bench::run(gathered())]
 fn fabric_send_64_and_4096_and_receive(ends: (End, End)) -> (End, End) {
     send_header_and_page(ends)
@@ -354,7 +377,18 @@ const HABIT: u64 = 100;
 
 /// So many connections of two nodes.
 fn met_by(connections: usize) -> Vec<(End, End)> {
-    let mut all = nodes(connections);
+    that_met(nodes(connections), 1)
+}
+
+const CLIENTS: usize = 4;
+
+/// A connection of each of four nodes with another one.
+fn met_clients() -> Vec<(End, End)> {
+    that_met(clients(CLIENTS), CLIENTS as u64)
+}
+
+/// All are to nodes that are `peers` of the receiver.
+fn that_met(mut all: Vec<(End, End)>, peers: u64) -> Vec<(End, End)> {
     for (from, to) in &mut all {
         let remote = to.region.remote(64);
         for wr_id in 0..4 {
@@ -379,7 +413,8 @@ fn met_by(connections: usize) -> Vec<(End, End)> {
         }
     }
     // Until the thread that sends and the one that reads hold the turns to do so.
-    for message in 0..HABIT {
+    let connections = all.len();
+    for message in 0..HABIT * peers {
         let (from, to) = &mut all[message as usize % connections];
         receive(to).expect("room");
         let posted = (from.qp.sq()).post_inline(0, (), Send {}, &[7; 8], SIGNALED);
@@ -411,5 +446,7 @@ library_benchmark_group!(
         fabric_write_with_imm_8_inline_and_receive,
         fabric_send_8_inline_and_receive_sixteen_at_once,
         fabric_send_8_inline_and_receive_of_100,
+        fabric_send_8_inline_and_receive_of_4_nodes,
+        fabric_send_8_inline_signaled_and_receive_of_4_nodes,
         fabric_datagram_64_and_receive
 );

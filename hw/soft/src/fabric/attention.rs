@@ -53,6 +53,13 @@ impl Attention {
         self.asked.load(Ordering::Acquire)
     }
 
+    /// Whether peers are asked. A hint, for a thread that does not sleep next.
+    #[inline(always)]
+    pub fn are_asked(&self) -> bool {
+        // Relaxed: a hint.
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// All peers have been asked. Under the device's lock.
     pub fn asked(&self) {
         // Release: pairs with the Acquire in `is_asked`.

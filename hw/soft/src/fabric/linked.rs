@@ -11,7 +11,6 @@ use crate::sync::{
     MODELS,
     atomic::{AtomicPtr, AtomicUsize, Ordering},
 };
-use std::ops::Range;
 use std::ptr::{from_ref, null_mut};
 
 /// Peers that one look visits: in a large fabric, several looks visit all.
@@ -34,13 +33,17 @@ macro_rules! own {
     }};
 }
 
+/// The place that is visited behind this one. If it is in no use, the last one is.
+#[inline(always)]
+pub fn behind(place: usize) -> usize {
+    place.wrapping_sub(1)
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Linked<T> {
     count: AtomicUsize,
     peers: Box<[AtomicPtr<T>; ROOM]>,
-    /// Where the last look has stopped.
-    turn: AtomicUsize,
 }
 
 impl<T> Linked<T> {
@@ -52,7 +55,6 @@ impl<T> Linked<T> {
         Ok(Self {
             count: AtomicUsize::new(0),
             peers,
-            turn: AtomicUsize::new(0),
         })
     }
 
@@ -82,29 +84,18 @@ impl<T> Linked<T> {
         (0..count).rev().map(|at| self.peer(at))
     }
 
-    /// Up to 64 peers: those that follow the ones of the last call. A thread that polls visits these, so that a poll costs
-    /// no more in a large fabric than in one of 64.
+    /// Up to 64 peers, with their places, from the `first` place on and then from the last one. A thread that polls visits
+    /// these, so that a poll costs no more in a large fabric than in one of 64; the next one goes on [behind](behind) the last of
+    /// them. Unlike [`all`](Self::all), one that begins in the middle may miss a peer that goes to another place meanwhile.
     #[inline(always)]
-    pub fn some(&self) -> impl Iterator<Item = &T> {
+    pub fn some(&self, first: usize) -> impl Iterator<Item = (usize, &T)> {
         let count = self.count();
-        let places = match count {
-            ..=AT_ONCE => 0..count,
-            _ => self.next_part(count),
-        };
-        places.rev().map(|at| self.peer(at))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn next_part(&self, count: usize) -> Range<usize> {
-        // Relaxed, both: threads that poll at once may visit the same peers.
-        let turn = self.turn.load(Ordering::Relaxed);
-        let end = match turn {
-            ..=AT_ONCE => count,
-            _ => (turn - AT_ONCE).min(count),
-        };
-        self.turn.store(end, Ordering::Relaxed);
-        end.saturating_sub(AT_ONCE)..end
+        let mut next = first;
+        (0..count.min(AT_ONCE)).map(move |_| {
+            let place = next.min(count - 1);
+            next = behind(place);
+            (place, self.peer(place))
+        })
     }
 
     fn put(&self, at: usize, peer: *mut T) {
@@ -162,8 +153,9 @@ mod tests {
     fn a_few_are_visited_by_each_look() {
         let (linked, peers) = (Linked::new().unwrap(), &PEERS[..4]);
         add(&linked, &peers[..3]);
-        for _ in 0..3 {
-            assert_eq!(linked.some().collect::<Vec<_>>(), [&2, &1, &0]);
+        for (first, visited) in [(0, [0, 2, 1]), (1, [1, 0, 2]), (3, [2, 1, 0])] {
+            let places = visited.map(|place| (place, &peers[place]));
+            assert_eq!(linked.some(first).collect::<Vec<_>>(), places);
         }
         linked.remove(&peers[0]);
         linked.remove(&peers[3]);
@@ -174,19 +166,23 @@ mod tests {
     fn many_are_visited_in_turn() {
         let (linked, peers) = (Linked::new().unwrap(), &PEERS);
         add(&linked, peers);
+        let mut next = behind(0);
+        let mut look = || {
+            let some: Vec<usize> = linked.some(next).map(|(_, peer)| *peer).collect();
+            assert_eq!(some.len(), AT_ONCE);
+            next = behind(linked.some(next).last().expect("one").0);
+            some
+        };
         let mut visited: Vec<usize> = (0..1000_usize.div_ceil(AT_ONCE))
-            .flat_map(|_| {
-                let some: Vec<usize> = linked.some().copied().collect();
-                assert!(some.len() <= AT_ONCE);
-                some
-            })
+            .flat_map(|_| look())
             .collect();
         visited.sort_unstable();
+        visited.dedup();
         assert!(visited.into_iter().eq(0..1000));
         // Whatever leaves meanwhile, a look stays in the list.
         peers[..900].iter().for_each(|peer| linked.remove(peer));
         for _ in 0..10 {
-            assert!(linked.some().all(|peer| *peer >= 900));
+            assert!(look().iter().all(|peer| *peer >= 900));
         }
         assert_eq!(linked.all().count(), 100);
     }

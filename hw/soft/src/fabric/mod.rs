@@ -37,6 +37,7 @@ mod wire;
 
 pub use attention::Attention;
 pub use export::{Export, MEMORIES, Memory, Shown};
+pub use linked::behind;
 pub use meeting::Meetings;
 pub use name::{Kind, Name};
 pub use node::{Agreed, Node, lid};

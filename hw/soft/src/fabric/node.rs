@@ -194,10 +194,11 @@ impl Node {
         self.places.linked.all()
     }
 
-    /// Like [`live`](Self::live), but only the next of them, if there are many: for a thread that polls.
+    /// Like [`live`](Self::live), but only the next of them, if there are many, from the `first` place in the list on, and with
+    /// their places: for a thread that polls, which goes on [behind] the last one.
     #[inline(always)]
-    pub fn some_live(&self) -> impl Iterator<Item = &Peer> {
-        self.places.linked.some()
+    pub fn some_live(&self, first: usize) -> impl Iterator<Item = (usize, &Peer)> {
+        self.places.linked.some(first)
     }
 
     pub(super) fn hello(&self) -> Hello {

@@ -132,7 +132,7 @@ impl Hca {
         polled: &mut PolledQueue,
         next: u32,
     ) {
-        if polled.lets_wait(|| peer.reader.is_at(next)) {
+        if polled.lets_wait(peer.slot, || peer.reader.is_at(next)) {
             return self.owe_ack(peer, owing, ctx);
         }
         // Most often it is the only one, and need not be listed.

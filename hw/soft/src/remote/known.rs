@@ -127,7 +127,7 @@ impl Hca {
         });
         match received {
             Some((ctx, line)) => self.pass_known::<ALONE>(peer, ctx, line, looking),
-            None => self.read_only(peer, looking),
+            None => self.read_peer(peer, looking),
         }
     }
 

@@ -8,10 +8,10 @@ use super::known::{without_entry_alone, without_entry_and_more};
 use super::link::Whose;
 use super::unlocked::Found;
 use super::watch::Share;
-use crate::fabric::{Kind, Node, Peer};
+use crate::fabric::{InPlace, Kind, Node, Peer, behind};
 use bellwire_core::queue::Received;
 use std::ptr::{from_ref, null, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// Looks of a thread without a check of everything that waits.
 const PATIENCE: u32 = 256;
@@ -21,15 +21,21 @@ const PATIENCE: u32 = 256;
 pub struct Looks {
     /// The peer, if there is only one with which there is a link, and nothing waits.
     only: AtomicPtr<Peer>,
+    /// Whether something waits.
+    waits: AtomicBool,
     /// How many there have been of threads that poll no completion queue. Some may be missed.
     alone: AtomicU32,
+    /// The place of the peer at which the next one of those begins.
+    next: AtomicUsize,
 }
 
 impl Default for Looks {
     fn default() -> Self {
         Self {
             only: AtomicPtr::new(null_mut()),
+            waits: AtomicBool::new(true),
             alone: AtomicU32::new(0),
+            next: AtomicUsize::new(0),
         }
     }
 }
@@ -50,8 +56,16 @@ impl Looks {
             (Some(peer), None) if !waits => from_ref(peer),
             _ => null(),
         };
+        // Relaxed: a hint.
+        self.waits.store(waits, Ordering::Relaxed);
         // Release: pairs with the Acquire in `only`.
         self.only.store(only.cast_mut(), Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn something_waits(&self) -> bool {
+        // Relaxed: a hint.
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// The only peer.
@@ -78,16 +92,59 @@ impl Hca {
         }
         // SAFETY: used within this function.
         let Some(peer) = (unsafe { self.looks.only() }) else {
+            return self.look_at_several(looking);
+        };
+        match peer.reader.next_line() {
+            Some(line) => self.receive_next(peer, line, looking),
+            None => self.found_nothing(looking),
+        }
+    }
+
+    /// Handles the next packet of several peers, from the one whose turn it is on. As a poll of a single one, unless something
+    /// waits, the program may sleep if nothing is found, or this thread does not hold the turn to read.
+    #[inline(never)]
+    fn look_at_several<'q>(&self, mut looking: Looking<'q>) -> Option<&'q Received> {
+        let node = match &self.node {
+            Some(node) if !self.looks.something_waits() && !node.attention.are_asked() => node,
+            _ => return self.look_at_some(looking),
+        };
+        let (me, first) = (Thread::current(), looking.place());
+        let (mut last, mut others) = (first, false);
+        for (place, peer) in node.some_live(first) {
+            last = place;
+            let Some(line) = peer.reader.next_line() else {
+                continue;
+            };
+            let turn = peer.reading.turn();
+            if turn.is_held_by(me) {
+                looking.finds(place);
+                return self.receive_next(peer, line, looking);
+            }
+            others = true;
+            if !turn.is_held_by_another(me) {
+                break;
+            }
+        }
+        if others {
             return self.look_at_some(looking);
-        };
-        let Some(line) = peer.reader.next_line() else {
-            return self.found_nothing(looking);
-        };
+        }
+        looking.goes_on_behind(last);
+        self.found_nothing(looking)
+    }
+
+    /// Handles the next packet of a peer, which begins with this line, and perhaps more behind it.
+    #[inline(always)]
+    fn receive_next<'q>(
+        &self,
+        peer: &Peer,
+        line: InPlace<'_>,
+        looking: Looking<'q>,
+    ) -> Option<&'q Received> {
         match without_entry_alone(line) {
             Some(length) => self.receive_known::<true>(peer, line, length, looking),
             None if line.size().carries_ack_or_has(ASKS) => self.receive_and_more(peer, looking),
             None if line.whole_name().is(Kind::Acks) => self.receive_acks(peer, looking),
-            None => self.read_only(peer, looking),
+            None => self.read_peer(peer, looking),
         }
     }
 
@@ -98,7 +155,7 @@ impl Hca {
         let line = peer.reader.next_line();
         match line.and_then(|line| Some((line, without_entry_and_more(line)?))) {
             Some((line, length)) => self.receive_known::<false>(peer, line, length, looking),
-            None => self.read_only(peer, looking),
+            None => self.read_peer(peer, looking),
         }
     }
 
@@ -136,18 +193,18 @@ impl Hca {
             peer.reader.publish_at(line.done_alone());
             return None;
         }
-        self.read_only(peer, looking)
+        self.read_peer(peer, looking)
     }
 
-    /// Reads the packets of the only peer.
+    /// Reads the packets of one peer.
     #[inline(never)]
-    pub(super) fn read_only<'q>(
+    pub(super) fn read_peer<'q>(
         &self,
         peer: &Peer,
         mut looking: Looking<'q>,
     ) -> Option<&'q Received> {
         self.barriers.light();
-        let found = self.read_in_section(peer, Some(&mut looking));
+        let found = self.read_in_section(peer, &mut looking);
         self.after_look(looking, found)
     }
 
@@ -175,12 +232,16 @@ impl Hca {
         }
         self.barriers.light();
         let (mut all, mut some) = (Found::default(), false);
-        for peer in node.some_live() {
-            if peer.reader.ready() {
-                some = true;
-                // One message at most is handed over.
-                let queue = (!all.handed).then_some(&mut *looking);
-                all = all.and(self.read_in_section(peer, queue));
+        for (place, peer) in node.some_live(looking.place()) {
+            looking.goes_on_behind(place);
+            if !peer.reader.ready() {
+                continue;
+            }
+            some = true;
+            all = all.and(self.read_in_section(peer, &mut looking));
+            // The next look hands over the next one.
+            if all.handed {
+                break;
             }
         }
         // A response can wait while there is something more urgent, for example the program's reply to a message.
@@ -205,13 +266,10 @@ impl Hca {
 
     /// Reads a peer's packets, in the section of a poll.
     #[inline(always)]
-    fn read_in_section(&self, peer: &Peer, queue: Option<&mut PolledQueue>) -> Found {
+    fn read_in_section(&self, peer: &Peer, queue: &mut PolledQueue) -> Found {
         let me = Thread::current();
         match peer.reading.enter(me) {
-            Some(reads) => {
-                let look = queue.as_ref().map_or(0, |queue| queue.look());
-                self.read_unlocked(peer, reads, look, queue)
-            }
+            Some(reads) => self.read_unlocked(peer, reads, queue.look(), Some(queue)),
             None => Found::unread(peer, me),
         }
     }
@@ -234,12 +292,19 @@ impl Hca {
         }
         let me = Thread::current();
         let mut all = Found::default();
-        for peer in node.some_live().filter(|peer| peer.reader.ready()) {
+        // Relaxed, both: threads that look at once may visit the same peers.
+        let mut next = self.looks.next.load(Ordering::Relaxed);
+        for (place, peer) in node.some_live(next) {
+            next = behind(place);
+            if !peer.reader.ready() {
+                continue;
+            }
             all = all.and(match peer.reading.enter_alone(me, self.barriers) {
                 Some(reads) => self.read_unlocked(peer, reads, look, None),
                 None => Found::unread(peer, me),
             });
         }
+        self.looks.next.store(next, Ordering::Relaxed);
         self.after_reading(all);
     }
 
