@@ -1,5 +1,6 @@
 //! The data path allocates nothing: posting, ringing and polling, counted by the allocator.
 
+use bellwire::ConnectAttr;
 use bellwire::soft::Mode;
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
@@ -77,6 +78,47 @@ fn post_ring_and_poll_allocate_nothing() {
     let count = allocations(|| {
         for at in 1..1000 {
             round(&mut a, &mut b, at);
+        }
+    });
+    assert_eq!(count, 0);
+}
+
+/// Between nodes, with one that is polled for the other's requests.
+fn round_between(a: &mut End, b: &mut End, round: u64) {
+    let remote = b.region.remote(0);
+    a.go(round, RdmaWrite { remote }, Inline(&round.to_ne_bytes()));
+    assert_eq!(a.outcome(), (round, WcStatus::Success));
+    for length in [8, 64, 1000, 3000] {
+        b.receive(round, &[b.region.sge(0, 4096)]);
+        a.go(round, Send {}, a.region.sge(0, length));
+        // So many polls look after what waits, too.
+        let early = (0..300).find_map(|_| a.cq.poll_one().map(|done| done.status()));
+        assert_eq!(b.outcome(), (round, WcStatus::Success));
+        match early {
+            Some(status) => assert_eq!(status, WcStatus::Success),
+            None => assert_eq!(a.outcome(), (round, WcStatus::Success)),
+        }
+    }
+    a.go(round, RdmaRead { remote }, a.region.sge(8192, 500));
+    assert_eq!(a.outcome(), (round, WcStatus::Success));
+    let add = AtomicFetchAndAdd { remote, add: 1 };
+    a.go(round, add, a.region.sge(0, 8));
+    assert_eq!(a.outcome(), (round, WcStatus::Success));
+}
+
+#[test]
+fn nor_do_those_between_nodes() {
+    let fabric = fabric_name();
+    let end = || {
+        let pd = node(&fabric, Mode::Inline).alloc_pd();
+        End::new(&pd, Mode::Inline, &init())
+    };
+    let (mut a, mut b) = (end(), end());
+    connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
+    round_between(&mut a, &mut b, 0);
+    let count = allocations(|| {
+        for at in 1..1000 {
+            round_between(&mut a, &mut b, at);
         }
     });
     assert_eq!(count, 0);

@@ -49,8 +49,12 @@ pub(super) struct Control {
     pub asked: bool,
     /// Requesters that wait for a response, or for room.
     pub halted: Vec<u32>,
+    /// Empty outside of `go_on`: kept for its memory.
+    pub going_on: Vec<u32>,
     /// How far the requesters have been checked.
     pub round: Round,
+    /// Those that wait, while `tend` checks them: kept for its memory.
+    pub waiting: Vec<u32>,
     /// Buffer that packets are copied to; taken while in use.
     pub inbox: Option<Box<[u8; MAX_PACKET]>>,
     /// How many more packets of the current peer are read before the other peers' turn. Data that is fetched
@@ -88,7 +92,9 @@ impl Control {
             owing: Vec::new(),
             asked: false,
             halted: Vec::new(),
+            going_on: Vec::new(),
             round: Round::default(),
+            waiting: Vec::new(),
             inbox: None,
             turn: 0,
             scratch: None,

@@ -19,8 +19,10 @@ use std::time::Duration;
 /// How long, over all retries, a live peer may be too busy to read.
 const BUSY: Duration = Duration::from_millis(250);
 
-/// Queue pairs that a thread that polls checks at a time, because it has other things to do.
+/// Queue pairs that a thread that polls checks at a time, because it has other things to do, and how long it then does these
+/// at least: each of the queue pairs is some cache lines. So timeouts are seen so much later.
 const AT_ONCE: usize = 256;
+const PART: Duration = Duration::from_micros(200);
 
 /// How many queue pairs are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub(in super::super) struct Round {
     next: usize,
     /// One of them waits for another process.
     some: bool,
+    /// Time of the next part.
+    due: u64,
 }
 
 /// How long the outstanding requests have been without a response.
@@ -74,6 +78,50 @@ impl QpRecord {
     }
 }
 
+impl Round {
+    /// Goes on with the first queue pair, when the next part is due.
+    fn begin(&mut self) {
+        *self = Self {
+            due: self.due,
+            ..Self::default()
+        };
+    }
+}
+
+impl Control {
+    /// Adds the queue pairs of the next part that wait for another process, if it is due. Whether the round is over.
+    fn next_waiting(
+        &mut self,
+        share: Share,
+        now: u64,
+        is_virtual: bool,
+        waiting: &mut Vec<u32>,
+    ) -> bool {
+        let Round { next, some, due } = self.round;
+        let first = match share {
+            Share::All => 0,
+            Share::Next if now < due && !is_virtual => return false,
+            Share::Next => next,
+        };
+        let most = match share {
+            Share::All => usize::MAX,
+            Share::Next => AT_ONCE,
+        };
+        let records = self.qps.get(first..).unwrap_or_default();
+        let part = records.iter().take(most).flatten();
+        waiting.extend(
+            part.filter(|record| record.under_way() || record.waits_for_room())
+                .map(|record| record.qpn),
+        );
+        self.round = Round {
+            next: first.saturating_add(most),
+            some: (first != 0 && some) || !waiting.is_empty(),
+            due: now.saturating_add(PART.as_nanos() as u64),
+        };
+        self.round.next >= self.qps.len()
+    }
+}
+
 impl Hca {
     /// Checks everything that waits for another process; with [`Share::Next`], of very many queue pairs only the
     /// next ones.
@@ -82,36 +130,22 @@ impl Hca {
         self.pay_all(control, Whose::Free);
         self.go_on(control);
         let now = self.clock.now();
-        let (first, end) = match share {
-            Share::All => (0, control.qps.len()),
-            Share::Next => {
-                let first = control.round.next;
-                (first, (first + AT_ONCE).min(control.qps.len()))
-            }
-        };
-        let records = control.qps.get(first..end).unwrap_or_default();
-        let waiting: Vec<u32> = (records.iter().flatten())
-            .filter(|record| record.under_way() || record.waits_for_room())
-            .map(|record| record.qpn)
-            .collect();
-        let some_before = first != 0 && control.round.some;
-        control.round = Round {
-            next: end,
-            some: some_before || !waiting.is_empty(),
-        };
+        let mut waiting = std::mem::take(&mut control.waiting);
+        let over = control.next_waiting(share, now, self.clock.is_virtual(), &mut waiting);
         let some = control.round.some;
-        if end == control.qps.len() {
-            control.round = Round::default();
+        if over {
+            control.round.begin();
         }
         let unread = (node.live()).filter(|peer| !peer.see_to_it(now)).count();
         let due = some || !control.owing.is_empty() || !control.halted.is_empty();
         // Before a round is over, only what is found counts.
-        if due || unread != 0 || end == control.qps.len() {
+        if due || unread != 0 || over {
             node.set_waiting(unread != 0 || due);
         }
-        for qpn in waiting {
+        for qpn in waiting.drain(..) {
             self.look_after(control, qpn, now);
         }
+        control.waiting = waiting;
     }
 
     fn look_after(&self, control: &mut Control, qpn: u32, now: u64) {
@@ -228,7 +262,9 @@ impl Hca {
             node.set_halted(false);
             self.note_looks();
         }
-        for qpn in std::mem::take(&mut control.halted) {
+        let mut halted = std::mem::take(&mut control.going_on);
+        std::mem::swap(&mut halted, &mut control.halted);
+        for qpn in halted.drain(..) {
             let Some(record) = control.record(qpn) else {
                 continue;
             };
@@ -244,6 +280,7 @@ impl Hca {
                 }
             }
         }
+        control.going_on = halted;
     }
 
     /// Sends the responses that are owed, as far as there is room. Acknowledgements of a peer whose packets
