@@ -1,6 +1,7 @@
 //! The data path allocates nothing: posting, ringing and polling, counted by the allocator.
 
 use bellwire::ConnectAttr;
+use bellwire::be::Be32;
 use bellwire::soft::Mode;
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
@@ -83,13 +84,13 @@ fn post_ring_and_poll_allocate_nothing() {
     assert_eq!(count, 0);
 }
 
-/// Between nodes, with one that is polled for the other's requests.
+/// Between nodes, both of which are polled.
 fn round_between(a: &mut End, b: &mut End, round: u64) {
     let remote = b.region.remote(0);
     a.go(round, RdmaWrite { remote }, Inline(&round.to_ne_bytes()));
     assert_eq!(a.outcome(), (round, WcStatus::Success));
-    for length in [8, 64, 1000, 3000] {
-        b.receive(round, &[b.region.sge(0, 4096)]);
+    for length in [8, 64, 1000, 3000, 20_000] {
+        b.receive(round, &[b.region.sge(0, 20_000)]);
         a.go(round, Send {}, a.region.sge(0, length));
         // So many polls look after what waits, too.
         let early = (0..300).find_map(|_| a.cq.poll_one().map(|done| done.status()));
@@ -99,8 +100,19 @@ fn round_between(a: &mut End, b: &mut End, round: u64) {
             None => assert_eq!(a.outcome(), (round, WcStatus::Success)),
         }
     }
-    a.go(round, RdmaRead { remote }, a.region.sge(8192, 500));
+    b.receive(round, &[]);
+    let imm = Be32::new(7);
+    a.go(
+        round,
+        RdmaWriteWithImm { remote, imm },
+        a.region.sge(0, 100),
+    );
+    assert_eq!(b.outcome(), (round, WcStatus::Success));
     assert_eq!(a.outcome(), (round, WcStatus::Success));
+    for length in [8, 20_000] {
+        a.go(round, RdmaRead { remote }, a.region.sge(8192, length));
+        assert_eq!(a.outcome(), (round, WcStatus::Success));
+    }
     let add = AtomicFetchAndAdd { remote, add: 1 };
     a.go(round, add, a.region.sge(0, 8));
     assert_eq!(a.outcome(), (round, WcStatus::Success));
