@@ -8,11 +8,21 @@
 //!
 //! Counters are free-running, 32 bits wide; the device sees their low 16. A record carries the full
 //! counter behind its request, which distinguishes it from one left over from an earlier lap or an
-//! earlier life of the queue: that one ends where this one begins, or before. A queue that starts a new life moves on to the next multiple of 65536: the device starts
-//! from zero again, and the upper half is the generation.
+//! earlier life of the queue: that one ends where this one begins, or before. A queue that starts a new
+//! life moves on to the next multiple of 65536: the device starts from zero again, and the upper half is
+//! the generation.
 //!
 //! The unsignalled requests that a completion retires are counted from the numbers in two records.
 //! The records between the two are visited only where one of them may hold a block.
+
+mod flight;
+mod record;
+
+pub use record::LedgerSlot;
+pub(super) use {
+    flight::{Flight, Located, Taken},
+    record::{Place, Record, Records},
+};
 
 use super::completion::Unfinished;
 use super::history::{Past, Standing};
@@ -21,92 +31,8 @@ use crate::sync::{
     UnsafeCell,
     atomic::{AtomicU32, Ordering},
 };
-use crate::wr::WcOpcode;
-use core::ptr::NonNull;
 use crossbeam_utils::CachePadded;
-
-/// The record of one request in flight. Created by [`Default`] in memory that the caller passes to
-/// [`Ledger::new`].
-#[derive(Debug)]
-#[repr(align(32))]
-pub struct LedgerSlot<'m>(UnsafeCell<Record<'m>>);
-
-/// One request in flight.
-#[derive(Debug)]
-pub(super) struct Record<'m> {
-    /// The caller's identifier.
-    pub wr_id: u64,
-    /// The buffer that a safe post moved in.
-    pub block: Option<Block<'m>>,
-    /// The counter behind it: it takes at least one slot, and at most [`MOST_SLOTS`].
-    pub end: u32,
-    /// Goes up by one with each request of the queue. Lets a completion count the requests that it retires
-    /// without looking at each.
-    pub number: u32,
-    /// The opcode of its completion. `None`: the slot was never used.
-    pub opcode: Option<WcOpcode>,
-}
-
-/// Most ring slots of a request: the blocks of the longest send entry.
-const MOST_SLOTS: u32 = 16;
-
-impl<'m> Record<'m> {
-    /// A receive with this counter behind it.
-    #[inline(always)]
-    pub fn of_receive(wr_id: u64, block: Option<Block<'m>>, end: u32) -> Self {
-        Self {
-            wr_id,
-            block,
-            end,
-            // Each takes one slot, and only differences count: one value for both.
-            number: end,
-            opcode: Some(WcOpcode::Recv),
-        }
-    }
-
-    /// The slots of the request that begins at `counter`. `None`: none was recorded there.
-    #[inline(always)]
-    fn slots_at(&self, counter: u32) -> Option<u32> {
-        let slots = self.end.wrapping_sub(counter);
-        let is_there = slots.wrapping_sub(1) < MOST_SLOTS && self.opcode.is_some();
-        is_there.then_some(slots)
-    }
-}
-
-static_assertions::const_assert!(cfg!(loom) || size_of::<LedgerSlot<'static>>() == 32);
-
-impl Default for LedgerSlot<'_> {
-    fn default() -> Self {
-        Self(UnsafeCell::new(Record {
-            wr_id: 0,
-            block: None,
-            end: 0,
-            number: 0,
-            opcode: None,
-        }))
-    }
-}
-
-/// A request that the poller found in flight.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Located<'m> {
-    pub counter: u32,
-    pub retired: u32,
-    slot: &'m UnsafeCell<Record<'m>>,
-}
-
-/// A request that the poller took.
-#[derive(Debug)]
-pub(super) struct Taken<'m> {
-    pub wr_id: u64,
-    pub counter: u32,
-    pub opcode: WcOpcode,
-    /// How many requests are retired with it, itself included.
-    pub retired: u32,
-    /// The counter behind it.
-    end: u32,
-    slot: &'m UnsafeCell<Record<'m>>,
-}
+use record::{MAX_SLOTS, Slots};
 
 /// The records of one queue.
 #[derive(Debug)]
@@ -125,9 +51,6 @@ struct Poster<'m> {
     /// block to return and are not looked at.
     behind_block: AtomicU32,
 }
-
-/// Most slots of a ring.
-const MAX_SLOTS: u32 = 1 << 15;
 
 /// One side's own counter, with a copy of what both sides read.
 #[derive(Debug)]
@@ -152,117 +75,12 @@ impl<'m> Side<'m> {
     }
 }
 
-/// The records of a ledger, whose number is a power of two.
-#[derive(Clone, Copy, Debug)]
-struct Slots<'m> {
-    mask: u32,
-    slots: &'m [LedgerSlot<'m>],
-}
-
-impl<'m> Slots<'m> {
-    #[inline(always)]
-    fn at(&self, counter: u32) -> &'m UnsafeCell<Record<'m>> {
-        // SAFETY: `Ledger::new` requires a power of two of slots, so the mask keeps the index
-        // within them.
-        unsafe { &self.slots.get_unchecked((counter & self.mask) as usize).0 }
-    }
-}
-
-/// The records of a ledger, for its poster.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Records<'m>(NonNull<LedgerSlot<'m>>);
-
-// SAFETY: only what is written and read of a record, by the poster and the poller, is not `Sync`; see
-// `Ledger`.
-unsafe impl Send for Records<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Records<'_> {}
-
-impl<'m> Records<'m> {
-    /// The record with this index.
-    ///
-    /// # Safety
-    /// The ledger has so many.
-    #[inline(always)]
-    pub unsafe fn at(&self, index: usize) -> Place<'m> {
-        // SAFETY: within the slots, which live for `'m`.
-        Place(unsafe { &self.0.add(index).as_ref().0 })
-    }
-}
-
-/// Where a request is recorded.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'m>(&'m UnsafeCell<Record<'m>>);
-
-/// The requests in flight, as the poller found them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Flight<'m> {
-    /// The oldest.
-    retired: u32,
-    /// Behind the last.
-    posted: u32,
-    slots: Slots<'m>,
-}
-
 // SAFETY: the poster alone writes a record while its counter is not below `posted`; the poller
 // alone reads it after that. The release store and acquire load of `posted` hand the record over,
 // those of `retired` hand it back. The contract of the queues guarantees one poster and one poller.
 unsafe impl Sync for Ledger<'_> {}
 // SAFETY: blocks are `Send`.
 unsafe impl Send for Ledger<'_> {}
-
-impl<'m> Flight<'m> {
-    /// The oldest.
-    #[inline(always)]
-    pub fn next(&self) -> Option<Located<'m>> {
-        (self.posted != self.retired).then(|| self.at(self.retired))
-    }
-
-    /// Whether the oldest has a counter with these low 16 bits.
-    #[inline(always)]
-    pub fn oldest_is(&self, counter: u16) -> bool {
-        self.posted != self.retired && self.retired as u16 == counter
-    }
-
-    /// The oldest.
-    ///
-    /// # Safety
-    /// There is one.
-    #[inline(always)]
-    pub unsafe fn oldest(&self) -> Located<'m> {
-        self.at(self.retired)
-    }
-
-    /// The one whose counter has these low 16 bits.
-    #[inline(always)]
-    pub fn locate(&self, counter: u16) -> Option<Located<'m>> {
-        let ahead = u32::from(counter.wrapping_sub(self.retired as u16));
-        let located = self.at(self.retired.wrapping_add(ahead));
-        let live = ahead < self.posted.wrapping_sub(self.retired)
-            && located
-                .slot
-                // SAFETY: the slot is below `posted`, so the poster does not write it until it is
-                // released.
-                .with(|slot| unsafe { (*slot).slots_at(located.counter) }.is_some());
-        live.then_some(located)
-    }
-
-    /// The one that begins at `counter`.
-    #[inline(always)]
-    fn at(&self, counter: u32) -> Located<'m> {
-        Located {
-            counter,
-            retired: self.retired,
-            slot: self.slots.at(counter),
-        }
-    }
-
-    /// Goes on behind a request that the poller has taken.
-    #[inline(always)]
-    pub fn pass(&mut self, taken: &Taken<'m>) {
-        self.retired = taken.end;
-    }
-}
 
 impl<'m> Ledger<'m> {
     /// Creates a ledger over `slots`, one for each slot of the ring. `None` unless their number is
@@ -280,13 +98,8 @@ impl<'m> Ledger<'m> {
         capacity: u32,
         qp_num: u32,
     ) -> Option<Self> {
-        let fits = slots.len().is_power_of_two()
-            && slots.len() <= MAX_SLOTS as usize
-            && (1..=slots.len() as u32).contains(&capacity);
-        let slots = Slots {
-            mask: (slots.len() as u32).wrapping_sub(1),
-            slots,
-        };
+        let slots = Slots::new(slots)?;
+        let fits = (1..=slots.count()).contains(&capacity);
         fits.then(|| Self {
             poster: CachePadded::new(Poster {
                 side: Side::new(slots),
@@ -307,7 +120,7 @@ impl<'m> Ledger<'m> {
     /// Ring slots: at least `capacity`.
     #[inline(always)]
     pub fn slots(&self) -> u32 {
-        self.poster.side.slots.slots.len() as u32
+        self.poster.side.slots.count()
     }
 
     /// Number of the queue pair.
@@ -319,7 +132,7 @@ impl<'m> Ledger<'m> {
 
     /// The records.
     pub(super) fn records(&self) -> Records<'m> {
-        Records(NonNull::from_ref(self.poster.side.slots.slots).cast())
+        self.poster.side.slots.records()
     }
 
     /// Where a request at `counter` is recorded.
