@@ -7,7 +7,8 @@ use bellwire::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, S
 use bellwire::wr::SendFlags;
 use bellwire::{Pd, Region};
 
-use crate::fixture::{SIGNALED, device, init, region};
+use crate::fixture::{DEADLINE, SIGNALED, device, fabric_name, init, node, region};
+use std::time::Instant;
 
 /// A link, and memory opened to everything.
 #[derive(Debug)]
@@ -42,6 +43,26 @@ impl LinkEnd {
         self.link.ring();
     }
 
+    /// Polls for a request that was executed. How many there are.
+    fn poll_one(&mut self, wr_id: u64) -> usize {
+        let mut done = 0;
+        self.link.poll(1, |completion| {
+            let good = completion.wr_id == wr_id && completion.outcome == Outcome::Done;
+            done += usize::from(good);
+        });
+        done
+    }
+
+    /// Polls both links until so many requests of each were executed.
+    fn polled(&mut self, other: &mut Self, wr_id: u64, count: [usize; 2]) -> bool {
+        let (start, mut done) = (Instant::now(), [0; 2]);
+        while done != count && start.elapsed() < DEADLINE {
+            done[1] += other.poll_one(wr_id);
+            done[0] += self.poll_one(wr_id);
+        }
+        done == count
+    }
+
     /// The next request that is reported; whether it was executed.
     fn next_done(&mut self, wr_id: u64) -> bool {
         let mut good = false;
@@ -59,16 +80,51 @@ impl LinkEnd {
 /// When they do not.
 pub fn links() -> (LinkEnd, LinkEnd) {
     let pd = device(Mode::Inline).alloc_pd();
+    links_of([&pd, &pd])
+}
+
+/// Two links between two nodes of a fabric that work.
+///
+/// # Panics
+/// When they do not.
+pub fn links_between() -> (LinkEnd, LinkEnd) {
+    let fabric = fabric_name();
+    let [here, there] = [(); 2].map(|()| node(&fabric, Mode::Inline).alloc_pd());
+    links_of([&here, &there])
+}
+
+fn links_of(pds: [&Pd; 2]) -> (LinkEnd, LinkEnd) {
     let (here, there) = pair();
-    let (mut a, mut b) = (LinkEnd::new(&pd, here), LinkEnd::new(&pd, there));
-    for _ in 0..1000 {
-        if [a.link.state(), b.link.state()] == [LinkState::Ready; 2] {
-            return (a, b);
-        }
+    let (mut a, mut b) = (LinkEnd::new(pds[0], here), LinkEnd::new(pds[1], there));
+    let start = Instant::now();
+    while [a.link.state(), b.link.state()] != [LinkState::Ready; 2] {
+        assert!(start.elapsed() < DEADLINE, "the links do not connect");
         a.link.poll(1, drop);
         b.link.poll(1, drop);
     }
-    panic!("the links do not connect");
+    (a, b)
+}
+
+/// Operations by links between two nodes, of which both are polled. Whether each was executed.
+///
+/// # Panics
+/// When one does not end, or there is no room for it.
+pub fn operations_between(a: &mut LinkEnd, b: &mut LinkEnd, wr_id: u64) -> bool {
+    let remote = b.region.remote(0);
+    a.go(wr_id, RdmaWrite { remote }, Inline(&wr_id.to_ne_bytes()));
+    let mut good = a.polled(b, wr_id, [1, 0]);
+    for length in [8, 3000] {
+        let sges = [b.region.sge(64, 4096)];
+        // SAFETY: the key is the region's, whose memory is only copied in and out.
+        good &= unsafe { b.link.post_recv(wr_id, &sges) }.is_ok();
+        b.link.ring_recv();
+        a.go(wr_id, Send {}, a.region.sge(0, length));
+        // So many polls look after what waits, too.
+        let early: usize = (0..300).map(|_| a.poll_one(wr_id)).sum();
+        good &= a.polled(b, wr_id, [1 - early, 1]);
+    }
+    a.go(wr_id, RdmaRead { remote }, a.region.sge(8192, 500));
+    good & a.polled(b, wr_id, [1, 0])
 }
 
 /// A WRITE, a SEND and a READ, posted, rung and polled, and unsignalled WRITEs; whether all was as it

@@ -6,7 +6,7 @@ use bellwire::soft::Mode;
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
 use bellwire_tests::fixture::*;
-use bellwire_tests::links::{links, operations};
+use bellwire_tests::links::{links, links_between, operations, operations_between};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -144,6 +144,19 @@ fn nor_do_those_of_a_link() {
     let count = allocations(|| {
         for at in 1..1000 {
             good &= operations(&mut a, &mut b, at);
+        }
+    });
+    assert_eq!((good, count), (true, 0));
+}
+
+#[test]
+fn nor_do_those_of_links_between_nodes() {
+    let (mut a, mut b) = links_between();
+    assert!(operations_between(&mut a, &mut b, 0));
+    let mut good = true;
+    let count = allocations(|| {
+        for at in 1..1000 {
+            good &= operations_between(&mut a, &mut b, at);
         }
     });
     assert_eq!((good, count), (true, 0));
