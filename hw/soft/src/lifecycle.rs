@@ -36,8 +36,16 @@ impl Hca {
                     qps,
                     generations,
                     free_qps,
+                    owing,
+                    halted,
+                    going_on,
+                    waiting,
                     ..
                 } = &mut *control;
+                // So that the data path allocates nothing.
+                for list in [owing, halted, going_on, waiting] {
+                    room_for(list, qps.len() + 1)?;
+                }
                 // Including the room to give the index back later.
                 room_for(free_qps, qps.len() + 1)?;
                 room_for(generations, qps.len() + 1)?;
