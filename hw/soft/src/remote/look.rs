@@ -120,6 +120,7 @@ impl Hca {
                 looking.finds(place);
                 return self.receive_next(peer, line, looking);
             }
+            // One that another thread reads has time until there is nothing else, or until each 256th look.
             others = true;
             if !turn.is_held_by_another(me) {
                 break;
