@@ -1,6 +1,6 @@
 //! Connections of one node, or of several, into one completion queue of another.
 
-use super::{SMALL, connect, domains, domains_of};
+use super::{SMALL, clients_and_server, connect, domains};
 use bellwire::memory::{Mapping, Pages};
 use bellwire::wqe::Send;
 use bellwire::wr::SendFlags;
@@ -98,9 +98,8 @@ impl FanIn {
     /// # Panics
     /// When the host has no room for them.
     pub fn of_nodes(count: usize) -> Self {
-        let mut nodes = domains_of(count + 1);
-        let there = nodes.pop().expect("one more");
-        let from = nodes.iter().map(|here| Side::new(here, 1, false));
+        let (clients, there) = clients_and_server(count);
+        let from = clients.iter().map(|here| Side::new(here, 1, false));
         Self::between(from.collect(), &there, false)
     }
 

@@ -105,9 +105,8 @@ pub fn nodes(connections: usize) -> Vec<(End, End)> {
 /// # Panics
 /// When the host has no room for them.
 pub fn clients(count: usize) -> Vec<(End, End)> {
-    let mut nodes = domains_of(count + 1);
-    let server = nodes.pop().expect("one more");
-    (nodes.iter())
+    let (clients, server) = clients_and_server(count);
+    (clients.iter())
         .map(|client| connected(End::new(client), End::new(&server)))
         .collect()
 }
@@ -139,6 +138,13 @@ pub fn nodes_on_srq() -> (End, End, Srq) {
 /// One on each of two nodes of a fabric.
 fn domains() -> [Pd; 2] {
     domains_of(2).try_into().expect("two")
+}
+
+/// One on each of so many nodes of a fabric, and one on another.
+fn clients_and_server(count: usize) -> (Vec<Pd>, Pd) {
+    let mut nodes = domains_of(count + 1);
+    let server = nodes.pop().expect("one more");
+    (nodes, server)
 }
 
 /// One on each of so many nodes of a fabric.

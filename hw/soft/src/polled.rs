@@ -42,6 +42,7 @@ pub struct PolledQueue {
 /// Whose turn it is where there are several peers: a look begins with that one.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerTurn {
+    /// In the list of the peers with which there is a link.
     place: usize,
     /// How many looks more it may find something.
     left: u32,
@@ -83,7 +84,7 @@ impl PeerTurn {
 struct Waiting {
     /// After how many more of them all are, at the latest. Zero outside of a poll that looks repeatedly.
     left: u32,
-    /// The place of the peer.
+    /// The peer's place in the fabric.
     slot: usize,
 }
 

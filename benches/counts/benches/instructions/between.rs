@@ -387,7 +387,7 @@ fn met_clients() -> Vec<(End, End)> {
     that_met(clients(CLIENTS), CLIENTS as u64)
 }
 
-/// All are to nodes that are `peers` of the receiver.
+/// The receiver has so many `peers`.
 fn that_met(mut all: Vec<(End, End)>, peers: u64) -> Vec<(End, End)> {
     for (from, to) in &mut all {
         let remote = to.region.remote(64);

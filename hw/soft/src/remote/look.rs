@@ -106,7 +106,7 @@ impl Hca {
     fn look_at_several<'q>(&self, mut looking: Looking<'q>) -> Option<&'q Received> {
         let node = match &self.node {
             Some(node) if !self.looks.something_waits() && !node.attention.are_asked() => node,
-            _ => return self.look_at_some(looking),
+            Some(_) | None => return self.look_at_some(looking),
         };
         let (me, first) = (Thread::current(), looking.place());
         let (mut last, mut others) = (first, false);

@@ -100,6 +100,7 @@ impl Control {
         let Round { next, some, due } = self.round;
         let first = match share {
             Share::All => 0,
+            // A virtual clock stands still meanwhile.
             Share::Next if now < due && !is_virtual => return false,
             Share::Next => next,
         };
