@@ -1,7 +1,7 @@
 //! What a node knows of one of its peers.
 
 use super::export::{EXPORT, Shown};
-use super::name::Kind;
+use super::name::{Kind, Name};
 use super::node::{Turns, lid};
 use super::reading::Reading;
 use super::segment::{SEGMENT, Segments};
@@ -32,7 +32,7 @@ pub struct Peer {
     pub lid: u16,
     /// By exclusive or, turns what a request's packet says of its connection into the connection's name: takes the kind of
     /// packet out, and puts the LID in.
-    pub requests: u64,
+    requests: u64,
     /// The incarnation of the node there; zero: there is no link with any.
     incarnation: AtomicU64,
     /// The GID of the node there, in two words.
@@ -128,6 +128,12 @@ impl Peer {
             windows,
             unmapped: Generation::default(),
         })
+    }
+
+    /// Whether what a queue pair accepts is the connection that a request's packet names.
+    #[inline(always)]
+    pub fn is_accepted(&self, accepts: u64, request: Name) -> bool {
+        accepts ^ request.bits() == self.requests
     }
 
     fn show(&self, memory: Memory) -> io::Result<()> {

@@ -19,15 +19,34 @@ pub struct Accepted {
 }
 
 /// What was found when a short message was received: it need not be looked for again while nothing has been taken away.
+///
+/// ```text
+/// reader, in its section                    control path
+/// seen()                  load (Acquire)    stop accepting    store
+/// is it accepted?         load              forget()          store (Release)
+/// set(seen)               exchange          heavy barrier
+///                                           wait for the readers
+/// ```
+///
+/// Whoever has seen what is forgotten sees that nothing is accepted; and what was seen before is not there any more, so
+/// nothing is set behind it.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Checked {
-    /// The [peer](whose) of which this was found; zero: nothing was. Any reader may look at it, that of another peer's
-    /// packets, too. Only the reader of this peer's packets looks at the rest. It is taken away with the connection: whoever
-    /// does that waits for the readers before anything else is found.
+    /// The [peer](whose) of which this was found, or [nobody](NOBODY). Any reader may look at it, that of another peer's
+    /// packets, too. Only the reader of this peer's packets looks at the rest.
     peer: sync::AtomicUsize,
     found: UnsafeCell<Found>,
+    /// How often it was forgotten. Under the device's lock.
+    times: sync::AtomicUsize,
 }
+
+/// No address of a peer. Behind it is how often what was found has been forgotten, so that it is another value each time.
+const NOBODY: usize = 1 << (usize::BITS - 1);
+
+/// Of whom something had been found before a connection was looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen(usize);
 
 /// While the generation is [the same](super::super::hca::Hca::taken_away), the queue pair accepts requests of this name, and
 /// receives into a queue of its own, whose memory it may write to as far as the queue knows it; or into a shared one.
@@ -87,10 +106,18 @@ impl Checked {
         found.life.load(Ordering::Acquire) == found.speaks
     }
 
-    /// The connection was checked, since this generation. For the reader of the peer's packets, in its section, whose
-    /// requests the queue pair accepts.
+    /// For a reader that finds what is accepted behind this.
+    #[inline(always)]
+    pub fn seen(&self) -> Seen {
+        // Acquire: pairs with the Release in `forget`.
+        Seen(self.peer.load(Ordering::Acquire))
+    }
+
+    /// The connection was checked, since this generation, and behind what was [seen](Self::seen). For the reader of the peer's
+    /// packets, in its section, whose requests the queue pair accepts.
     pub fn set<const SHARED: bool, P>(
         &self,
+        Seen(seen): Seen,
         peer: &P,
         name: Name,
         generation: u64,
@@ -105,14 +132,22 @@ impl Checked {
                 speaks,
             };
         }
-        // Relaxed: see `is`.
-        (self.peer).store(whose::<SHARED, _>(peer), Ordering::Relaxed);
+        let whose = whose::<SHARED, _>(peer);
+        if seen != whose {
+            // If it is taken away meanwhile, it stays so. Relaxed, both: see `is`.
+            let _set =
+                (self.peer).compare_exchange(seen, whose, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
-    /// The connection is taken away. The caller waits for all readers, behind a heavy barrier, before any peer is accepted.
+    /// The connection is taken away, under the device's lock: it is not accepted any more. The caller waits for all readers,
+    /// behind a heavy barrier, before any peer is accepted.
     pub fn forget(&self) {
-        // Relaxed: ordered by the barrier.
-        self.peer.store(0, Ordering::Relaxed);
+        // Relaxed, both: under the lock.
+        let times = self.times.load(Ordering::Relaxed).wrapping_add(1);
+        self.times.store(times, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `seen`. No store: loom takes one for older than an exchange that came before.
+        self.peer.swap(NOBODY | times, Ordering::Release);
     }
 }
 
@@ -306,6 +341,29 @@ mod tests {
         assert_eq!(owed.taken, Number::new(3, 3));
         expected.forget();
         assert_eq!((ctx.owed(), expected.get()), (None, None));
+    }
+
+    #[test]
+    fn what_is_taken_away_meanwhile_is_not_noted() {
+        static LIFE: AtomicU32 = AtomicU32::new(7);
+        const NAME: Name = Name::request(2, 3);
+        let (checked, peer) = (Checked::default(), 0u64);
+        let set = |seen| checked.set::<false, _>(seen, &peer, NAME, 1, (&LIFE, 7));
+        let is = || checked.is::<false, _>(&peer, NAME, 1);
+        // Also of one that has been forgotten before.
+        for _ in 0..2 {
+            let seen = checked.seen();
+            checked.forget();
+            set(seen);
+            assert!(!is());
+        }
+        set(checked.seen());
+        assert!(is() && checked.speaks());
+        // While something is noted, it is replaced.
+        set(checked.seen());
+        assert!(is());
+        checked.forget();
+        assert!(!is());
     }
 
     #[test]

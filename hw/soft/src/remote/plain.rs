@@ -20,6 +20,7 @@ use super::unlocked::{Head, Passed};
 use crate::fabric::{IN_LINE, InPlace, Likely, MOST_SHORT, Owing, Packet, Peer, Size};
 use bellwire_core::be::Be32;
 use bellwire_core::wqe::{INLINE_FLAG, SEGMENT};
+use std::sync::atomic::Ordering;
 
 /// Offset of the data in the packet's payload, of a message without its entry.
 pub(super) const DATA: usize = size_of::<Be32>();
@@ -173,7 +174,12 @@ impl Hca {
             let life = &peer.segments.their_face(head.name.src()).life;
             let speaks = u32::from(head.number.life()) | SPEAKING;
             let checked = &ctx.receiver.accepted.checked;
-            checked.set::<SHARED, _>(peer, head.name, generation, (life, speaks));
+            let seen = checked.seen();
+            // Acquire: ordered behind that.
+            let accepts = ctx.face.accepts.load(Ordering::Acquire);
+            if peer.is_accepted(accepts, head.name) {
+                checked.set::<SHARED, _>(seen, peer, head.name, generation, (life, speaks));
+            }
         }
     }
 }

@@ -431,7 +431,7 @@ impl Hca {
         let accepts = ctx.face.accepts.load(Ordering::Acquire);
         let expected = &ctx.receiver.accepted.expected;
         // The first request of a connection is not accepted here.
-        let accepted = accepts ^ name.bits() == peer.requests
+        let accepted = peer.is_accepted(accepts, name)
             // Relaxed, all: of the thread that has the turn.
             && ctx.inbound.incarnation.load(Ordering::Relaxed) == peer.incarnation()
             && expected.is_open_for(number)

@@ -63,6 +63,8 @@ enum Without {
     Number,
     /// Who closes leaves what was checked of the connection.
     Forgetting,
+    /// The reader without the lock does not look again whether it is accepted.
+    Looking,
 }
 
 const NAME: Name = Name::request(7, 5);
@@ -164,7 +166,10 @@ impl World {
         }
         self.receive(number.msn());
         if !is_checked {
-            checked.set::<false, _>(of, line.name(), GENERATION, (&LIVES, 0));
+            let seen = checked.seen();
+            if self.accepts() || self.without == Without::Looking {
+                checked.set::<false, _>(seen, of, line.name(), GENERATION, (&LIVES, 0));
+            }
         }
         expected.pass();
         true
@@ -253,6 +258,7 @@ fn closed(without: Without) {
             world.close();
         });
         let received = world.count();
+        world.send(received);
         world.read_unlocked();
         world.read_under_lock(MESSAGES);
         assert_eq!(world.count(), received, "received after the flush");
@@ -297,6 +303,7 @@ fn loom_both_ways_of_reading_need_each_ordering() {
     ];
     needs_orderings(&models, "fabric/reading/models.rs", &[]);
     needs_orderings(&models, "soft/src/turn.rs", &[]);
+    needs_orderings(&models, "remote/accepted.rs", &[]);
 }
 
 #[test]
@@ -310,6 +317,12 @@ fn loom_closing_has_to_wait_for_the_reader() {
 #[should_panic(expected = "received after the flush")]
 fn loom_what_was_checked_has_to_be_forgotten() {
     longer(|| closed(Without::Forgetting));
+}
+
+#[test]
+#[should_panic(expected = "received after the flush")]
+fn loom_what_is_closed_may_not_be_noted() {
+    longer(|| closed(Without::Looking));
 }
 
 #[test]
