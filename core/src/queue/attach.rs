@@ -69,20 +69,23 @@ impl SrqUser {
 
 /// One queue pair attached to a completion queue. Created by [`Default`] in memory that the caller
 /// passes to [`CompletionQueue::new`].
+///
+/// What finding the queue of a CQE needs is in front, in one cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 pub struct QueueSlot<'m> {
     /// Its user index; [`UserIndex::NONE`] while nothing is attached.
     pub(super) current: u32,
     /// Its name in CQEs; [`UserIndex::NONE`] while nothing is attached.
     pub(super) name: u32,
+    pub(super) recv: RecvSide<'m>,
+    pub(super) send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
     generation: u8,
     /// CQEs reserved for its own queues; those of a shared receive queue are reserved only once.
     reserved: u32,
     reserves_shared: bool,
     /// The next slot of the free list, while nothing is attached.
     pub(super) next_free: u32,
-    pub(super) send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
-    pub(super) recv: RecvSide<'m>,
 }
 
 impl QueueSlot<'_> {

@@ -38,10 +38,7 @@ use record::{MAX_SLOTS, Slots};
 #[derive(Debug)]
 pub struct Ledger<'m> {
     poster: CachePadded<Poster<'m>>,
-    poller: CachePadded<Side<'m>>,
-    /// Changes only in [`record_one`](Self::record_one). No atomic: the compiler loads it where that costs nothing.
-    qp_num: UnsafeCell<u32>,
-    capacity: u32,
+    poller: CachePadded<Poller<'m>>,
 }
 
 #[derive(Debug)]
@@ -50,6 +47,14 @@ struct Poster<'m> {
     /// Counter of the last request that has a block, plus one. Retired requests behind it have no
     /// block to return and are not looked at.
     behind_block: AtomicU32,
+    capacity: u32,
+}
+
+#[derive(Debug)]
+struct Poller<'m> {
+    side: Side<'m>,
+    /// Changes only in [`record_one`](Ledger::record_one). No atomic: the compiler loads it where that costs nothing.
+    qp_num: UnsafeCell<u32>,
 }
 
 /// One side's own counter, with a copy of what both sides read.
@@ -104,17 +109,19 @@ impl<'m> Ledger<'m> {
             poster: CachePadded::new(Poster {
                 side: Side::new(slots),
                 behind_block: AtomicU32::new(0),
+                capacity,
             }),
-            poller: CachePadded::new(Side::new(slots)),
-            qp_num: UnsafeCell::new(qp_num),
-            capacity,
+            poller: CachePadded::new(Poller {
+                side: Side::new(slots),
+                qp_num: UnsafeCell::new(qp_num),
+            }),
         })
     }
 
     /// Most slots that can be in flight.
     #[inline(always)]
     pub fn capacity(&self) -> u32 {
-        self.capacity
+        self.poster.capacity
     }
 
     /// Ring slots: at least `capacity`.
@@ -127,7 +134,7 @@ impl<'m> Ledger<'m> {
     #[inline(always)]
     pub fn qp_num(&self) -> u32 {
         // SAFETY: where it changes, nobody else uses the ledger.
-        self.qp_num.with(|qp_num| unsafe { *qp_num })
+        self.poller.qp_num.with(|qp_num| unsafe { *qp_num })
     }
 
     /// The records.
@@ -178,9 +185,9 @@ impl<'m> Ledger<'m> {
     /// The caller is both poster and poller, nobody else uses the ledger, and nothing is in flight.
     pub(super) unsafe fn record_one(&self, qp_num: u32, wr_id: u64, block: Option<Block<'m>>) {
         // Relaxed: the caller alone writes it.
-        let counter = self.poller.counter.load(Ordering::Relaxed);
+        let counter = self.poller.side.counter.load(Ordering::Relaxed);
         // SAFETY: the caller guarantees that nobody else uses the ledger.
-        self.qp_num.with_mut(|at| unsafe { *at = qp_num });
+        self.poller.qp_num.with_mut(|at| unsafe { *at = qp_num });
         let end = counter.wrapping_add(1);
         let record = Record::of_receive(wr_id, block, end);
         // SAFETY: the caller is the poster, and nothing is in flight.
@@ -200,7 +207,7 @@ impl<'m> Ledger<'m> {
     pub(super) fn retired(&self) -> u32 {
         // Acquire: pairs with the Release in `release`, so that the poller's reads of the slots
         // come before the poster overwrites them.
-        self.poller.counter.load(Ordering::Acquire)
+        self.poller.side.counter.load(Ordering::Acquire)
     }
 
     /// Slots of the requests posted and not yet reported.
@@ -222,10 +229,10 @@ impl<'m> Ledger<'m> {
     pub(super) unsafe fn flight(&self) -> Flight<'m> {
         Flight {
             // Relaxed: only the poller writes it.
-            retired: self.poller.counter.load(Ordering::Relaxed),
+            retired: self.poller.side.counter.load(Ordering::Relaxed),
             // Acquire: pairs with the Release in `publish`.
             posted: self.poster.side.counter.load(Ordering::Acquire),
-            slots: self.poller.slots,
+            slots: self.poller.side.slots,
         }
     }
 
@@ -292,7 +299,7 @@ impl<'m> Ledger<'m> {
         });
         let mut count = 1;
         if counter != retired {
-            let oldest = self.poller.slot(retired);
+            let oldest = self.poller.side.slot(retired);
             // SAFETY: the slot is the first one of the oldest request in flight, so the poster does
             // not write it.
             count += oldest.with(|slot| unsafe { number.wrapping_sub((*slot).number) });
@@ -323,7 +330,7 @@ impl<'m> Ledger<'m> {
             let counter = at;
             // SAFETY: in flight, since the located request behind it is.
             let slots =
-                (self.poller.slot(counter)).with(|slot| unsafe { (*slot).slots_at(counter) });
+                (self.poller.side.slot(counter)).with(|slot| unsafe { (*slot).slots_at(counter) });
             let is_before = located.counter.wrapping_sub(counter) as i32 > 0;
             at = counter.wrapping_add(slots.unwrap_or(1));
             is_before.then_some(counter)
@@ -363,7 +370,7 @@ impl<'m> Ledger<'m> {
     #[inline(always)]
     pub(super) unsafe fn retire(&self, end: u32) {
         // Release: pairs with the Acquire in `retired`.
-        self.poller.counter.store(end, Ordering::Release);
+        self.poller.side.counter.store(end, Ordering::Release);
     }
 
     /// Returns the blocks of the unsignalled requests from `from` up to `to` to their slabs.
@@ -374,7 +381,7 @@ impl<'m> Ledger<'m> {
     unsafe fn give_back(&self, mut from: u32, to: u32) {
         // A record has at least one slot, and at most as many as the poster staged.
         while to.wrapping_sub(from) as i32 > 0 {
-            let slots = self.poller.slot(from).with_mut(|slot| {
+            let slots = self.poller.side.slot(from).with_mut(|slot| {
                 // SAFETY: the caller is the poller and the request is in flight; the block is
                 // dropped once and `None` stored in its place.
                 unsafe {
@@ -397,7 +404,7 @@ impl<'m> Ledger<'m> {
     /// # Safety
     /// The caller is both poster and poller.
     pub(super) unsafe fn past(&self, counter: u32, standing: Standing) -> Option<Past> {
-        self.poller.slot(counter).with(|slot| {
+        self.poller.side.slot(counter).with(|slot| {
             // SAFETY: the caller is both poster and poller, so nobody writes the slot.
             let record = unsafe { &*slot };
             Some(Past {
@@ -417,19 +424,19 @@ impl<'m> Ledger<'m> {
     /// # Safety
     /// The caller is both poster and poller, and the device has stopped.
     pub(super) unsafe fn clear(&self, head: u32, mut each: impl FnMut(Unfinished<'m>)) -> u32 {
-        let mut at = self.poller.counter.load(Ordering::Relaxed);
+        let mut at = self.poller.side.counter.load(Ordering::Relaxed);
         // Relaxed would suffice here and below: no other thread uses the ledger.
         self.poster.side.counter.store(head, Ordering::Release);
         while at != head {
             // SAFETY: the caller is both poster and poller; each record is read once and its block
             // taken.
-            let (wr_id, block, slots) = self.poller.slot(at).with_mut(|slot| unsafe {
+            let (wr_id, block, slots) = self.poller.side.slot(at).with_mut(|slot| unsafe {
                 ((*slot).wr_id, (*slot).block.take(), (*slot).slots_at(at))
             });
             let counter = at;
             at = at.wrapping_add(slots.unwrap_or(1));
             // Before the call, which may panic: the request must be reported only once.
-            self.poller.counter.store(at, Ordering::Release);
+            self.poller.side.counter.store(at, Ordering::Release);
             each(Unfinished {
                 wr_id,
                 counter,
@@ -437,7 +444,7 @@ impl<'m> Ledger<'m> {
             });
         }
         let next = (head | 0xffff).wrapping_add(1);
-        self.poller.counter.store(next, Ordering::Release);
+        self.poller.side.counter.store(next, Ordering::Release);
         self.poster.side.counter.store(next, Ordering::Release);
         next
     }

@@ -1,6 +1,7 @@
 //! Receives that a device hands to the poll itself, without a CQE: where the device executes on the
 //! polling thread, writing a CQE and reading it back is most of what a completion costs.
 
+use super::recent::Named;
 use super::steps::Settled;
 use super::{CompletionQueue, RecvSide, UserIndex};
 use crate::be::Be32;
@@ -105,8 +106,18 @@ impl<'m> CompletionQueue<'m> {
     ) -> Option<&'m Ledger<'m>> {
         match received.is_shared() {
             true => self.take_shared(received, single()),
-            false => self.find(&received.cqe()).receives.ledger,
+            false => self.find_own(received),
         }
+    }
+
+    /// Makes the queue pair the recent one, as [`find`](Self::find) does for a CQE. `None`: it has no receive queue of its own.
+    #[inline(never)]
+    fn find_own(&mut self, received: Received) -> Option<&'m Ledger<'m>> {
+        let RecvSide::Own(ledger, _) = self.attached(UserIndex(received.user_index()))?.recv else {
+            return None;
+        };
+        self.recent.receives = Named::new(received.user_index.to_raw(), Some(ledger));
+        Some(ledger)
     }
 
     /// Takes a receive from its shared receive queue, and records it in this ledger, where it is the
