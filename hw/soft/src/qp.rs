@@ -55,6 +55,8 @@ pub struct Face {
     /// [`datagrams`](super::connection::datagrams); zero while none are. It contains the responder's own number
     /// too, because the context may belong to another queue pair by now.
     pub accepts: AtomicU64,
+    /// Incarnation of the node whose requests are accepted, if that is another one; zero: there is none yet.
+    pub incarnation: AtomicU64,
     pub pd: AtomicU32,
     /// Q_Key that datagrams have to carry.
     pub qkey: AtomicU32,

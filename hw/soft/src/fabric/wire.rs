@@ -262,11 +262,11 @@ impl Sending<'_> {
         fill: impl FnOnce(&mut Room),
     ) -> Result<(), Send> {
         let ours = self.writer.segments.ours;
-        self.publish(incarnation, len, lines_of(len), kept, |offset, front| {
+        self.publish(incarnation, lines_of(len), kept, |offset, front| {
             let mut room = Room::new(ours, offset, len);
             fill(&mut room);
             room.write_first(front);
-            header()
+            (len, header())
         })
     }
 
@@ -281,18 +281,17 @@ impl Sending<'_> {
     ) -> Result<(), Send> {
         debug_assert!(len <= IN_LINE);
         let kept = CLEARED + FOR_ANSWERS;
-        self.publish(incarnation, len, 1, kept, |_, front| first(front))
+        self.publish(incarnation, 1, kept, |_, front| (len, first(front)))
     }
 
-    /// Like [`send_line`](Self::send_line), for a response.
+    /// Like [`send_line`](Self::send_line), for a response, of which `first` also returns how long it is.
+    #[inline(always)]
     pub fn answer_line(
         self,
         incarnation: u64,
-        len: usize,
-        first: impl FnOnce(Front) -> Header,
+        first: impl FnOnce(Front) -> (usize, Header),
     ) -> Result<(), Send> {
-        debug_assert!(len <= IN_LINE);
-        self.publish(incarnation, len, 1, CLEARED, |_, front| first(front))
+        self.publish(incarnation, 1, CLEARED, |_, front| first(front))
     }
 
     /// Like [`send_line`](Self::send_line), for a packet of any length: the pieces of `data` are behind the first `at`
@@ -316,7 +315,6 @@ impl Sending<'_> {
         let (ours, kept) = (self.writer.segments.ours, CLEARED + FOR_ANSWERS);
         self.publish(
             incarnation,
-            len,
             lines,
             kept,
             #[inline(always)]
@@ -325,23 +323,21 @@ impl Sending<'_> {
                 // and this thread has the turn.
                 unsafe { put_pieces(ours, front.start + FRONT, at, data) };
                 // Last, because it returns several values.
-                first(front)
+                (len, first(front))
             },
         )
     }
 
-    /// Publishes a packet of `len` bytes, which take so many lines. `fill` writes those at this offset and behind, then
-    /// those in the first line, and returns the header. So many lines have to be there behind them.
+    /// Publishes a packet of so many lines. `fill` writes the bytes at this offset and behind, then those in the first line, and
+    /// returns how many it has, and the header. So many lines have to be there behind them.
     #[inline(always)]
     fn publish<A: Taken>(
         self,
         incarnation: u64,
-        len: usize,
         lines: u32,
         kept: u32,
-        fill: impl FnOnce(usize, Front) -> Header<A>,
+        fill: impl FnOnce(usize, Front) -> (usize, Header<A>),
     ) -> Result<(), Send> {
-        debug_assert!(len <= MAX_PACKET && lines == lines_of(len));
         let writer = self.writer;
         // SAFETY: this thread has the turn.
         let at = unsafe { &mut *writer.at.get() };
@@ -372,7 +368,8 @@ impl Sending<'_> {
         }
         // Already now, so that it is not held meanwhile. Relaxed: as above.
         writer.position.store(next, Ordering::Relaxed);
-        let header = fill(line(position.wrapping_add(1)), Front { ours, start });
+        let (len, header) = fill(line(position.wrapping_add(1)), Front { ours, start });
+        debug_assert!(len <= MAX_PACKET && lines == lines_of(len));
         // Relaxed, all: published by the sequence word.
         wide(ours, start + NAME).store(header.name.bits(), Ordering::Relaxed);
         word(ours, start + NUMBER).store(header.number.word(), Ordering::Relaxed);

@@ -106,6 +106,14 @@ impl Checked {
         found.life.load(Ordering::Acquire) == found.speaks
     }
 
+    /// The number of the responder of the connection. For the reader of the peer's packets, in its section, for which
+    /// [this is](Self::is) it.
+    #[inline(always)]
+    pub fn responder(&self) -> u32 {
+        // SAFETY: as in `is`.
+        unsafe { &*self.found.get() }.name.dst()
+    }
+
     /// For a reader that finds what is accepted behind this.
     #[inline(always)]
     pub fn seen(&self) -> Seen {

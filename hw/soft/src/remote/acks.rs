@@ -1,16 +1,15 @@
 //! Acknowledgements of requests of other processes, which are not carried by a packet of the other direction: those of up to
 //! five queue pairs travel in one packet, of one line.
 
-use super::super::connection::{UNTRIED, connection_with, responder};
+use super::super::connection::{UNTRIED, responder};
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::polled::{PolledQueue, TOGETHER};
 use super::super::qp::QpCtx;
-use super::accepted::Owed;
+use super::accepted::{Accepted, Owed};
 use crate::fabric::{
-    Header, IN_LINE, InPlace, Kind, Name, Node, Number, Owing, Packet, Peer, Send, Size, lid,
+    Front, Header, IN_LINE, InPlace, Kind, Name, Node, Number, Owing, Packet, Peer, Send, Size,
 };
-use arrayvec::ArrayVec;
 use std::sync::atomic::Ordering;
 
 /// Bytes of an acknowledgement in a packet.
@@ -47,12 +46,24 @@ impl Ack {
 
 /// An acknowledgement that is to be sent.
 struct Due<'q> {
-    /// The responder's queue pair.
-    qpn: u32,
+    /// The responder.
     ctx: &'q QpCtx,
-    /// The requester's.
+    /// The requester's queue pair.
     to: u32,
     owed: Owed,
+}
+
+impl Due<'_> {
+    /// Writes it into the packet, in this place.
+    #[inline(always)]
+    fn put(&self, front: Front, at: usize) {
+        let ack = Ack {
+            qpn: self.to,
+            taken: self.owed.taken,
+        };
+        front.set(at, ack.bits());
+        self.ctx.acknowledged(self.owed);
+    }
 }
 
 /// What became of the acknowledgements that a peer was to be sent.
@@ -97,26 +108,30 @@ impl Hca {
     /// has the turn to read the peer's packets.
     #[inline(never)]
     pub(super) fn pay_acks(&self, peer: &Peer, owing: &mut Owing) -> Paid {
-        let mut paid = Paid::All;
-        while !owing.is_empty() && paid == Paid::All {
-            let count = owing.len().min(ACKS);
-            let due: ArrayVec<Due<'_>, ACKS> = owing
-                .drain(..count)
-                .filter_map(|qpn| self.no_longer_listed(peer, qpn))
-                .collect();
-            paid = match self.send_acks(peer, &due) {
-                Ok(()) | Err(Send::Gone) => Paid::All,
-                Err(Send::Full) => Paid::NoRoom,
-                Err(Send::Held) => Paid::Held,
+        let mut listed = owing.iter();
+        let mut next = || listed.find_map(|&qpn| self.no_longer_listed(peer, qpn));
+        let unpaid = loop {
+            let Some(first) = next() else {
+                break None;
             };
-            if paid != Paid::All {
-                for Due { qpn, ctx, .. } in due {
-                    owing.push(qpn);
-                    // SAFETY: this thread reads the packets of the peer that is accepted.
-                    unsafe { *ctx.receiver.accepted.listed.get() = true };
-                }
+            match self.send_acks(peer, &first, &mut next) {
+                Ok(()) | Err(Send::Gone) => {}
+                Err(Send::Full) => break Some((first, Paid::NoRoom)),
+                Err(Send::Held) => break Some((first, Paid::Held)),
             }
-        }
+        };
+        let mut left = listed.len();
+        let paid = match unpaid {
+            None => Paid::All,
+            Some((first, why)) => {
+                // It is in front of these.
+                left += 1;
+                // SAFETY: this thread reads the packets of the peer that is accepted.
+                unsafe { *first.ctx.receiver.accepted.listed.get() = true };
+                why
+            }
+        };
+        owing.drain(..owing.len() - left);
         peer.reading.set_owes(!owing.is_empty());
         paid
     }
@@ -133,13 +148,31 @@ impl Hca {
         next: u32,
     ) {
         if polled.lets_wait(peer.slot, || peer.reader.is_at(next)) {
-            return self.owe_ack(peer, owing, ctx);
+            return self.owe_ack_known(peer, owing, ctx);
         }
         // Most often it is the only one, and need not be listed.
         if !owing.is_empty() || !self.pay_accepted(peer, ctx) {
-            self.owe_ack(peer, owing, ctx);
+            self.owe_ack_known(peer, owing, ctx);
             self.pay_acks(peer, owing);
         }
+    }
+
+    /// Like [`owe_ack`](Self::owe_ack), of a [known](super::known) connection. Behind others it need not be said that there are
+    /// some.
+    #[inline(always)]
+    pub(super) fn owe_ack_known(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) {
+        let Accepted {
+            checked, listed, ..
+        } = &ctx.receiver.accepted;
+        // SAFETY: by the thread that has the turn.
+        let listed = unsafe { &mut *listed.get() };
+        if *listed {
+            return;
+        }
+        if owing.is_empty() || owing.try_push(checked.responder()).is_err() {
+            return self.owe_ack(peer, owing, ctx);
+        }
+        *listed = true;
     }
 
     /// Sends the acknowledgement that a queue pair owes this peer, if it accepts it. `false`: it is still owed.
@@ -148,10 +181,10 @@ impl Hca {
         // Acquire: pairs with the Release at the transition to RTR.
         let accepts = ctx.face.accepts.load(Ordering::Acquire);
         let qpn = responder(accepts);
-        if !is_with(accepts, qpn, peer.slot) {
+        if !is_with(accepts, qpn, peer) {
             return false;
         }
-        due(peer, qpn, ctx, accepts).is_none_or(|due| self.send_acks(peer, &[due]).is_ok())
+        due(peer, ctx, accepts).is_none_or(|due| self.send_acks(peer, &due, || None).is_ok())
     }
 
     /// What a queue pair that leaves the list still owes.
@@ -162,12 +195,12 @@ impl Hca {
         // Acquire: pairs with the Release at the transition to RTR.
         let accepts = ctx.face.accepts.load(Ordering::Acquire);
         // It may be connected with another peer by now, whose list it is in.
-        if !is_with(accepts, qpn, peer.slot) {
+        if !is_with(accepts, qpn, peer) {
             return None;
         }
         // SAFETY: this thread reads the packets of the peer that is accepted.
         unsafe { *ctx.receiver.accepted.listed.get() = false };
-        due(peer, qpn, ctx, accepts)
+        due(peer, ctx, accepts)
     }
 
     /// Sends the acknowledgement that a queue pair owes the peer that it `accepts`, unless a packet has
@@ -183,28 +216,31 @@ impl Hca {
             return Ok(());
         };
         let peer = node.peer(slot);
-        match due(peer, qpn, ctx, accepts).filter(|_| is_with(accepts, qpn, slot)) {
-            Some(due) => self.send_acks(peer, &[due]),
+        match due(peer, ctx, accepts).filter(|_| is_with(accepts, qpn, peer)) {
+            Some(due) => self.send_acks(peer, &due, || None),
             None => Ok(()),
         }
     }
 
-    /// Sends as many as fit in a packet.
-    fn send_acks(&self, peer: &Peer, due: &[Due<'_>]) -> Result<(), Send> {
-        if due.is_empty() {
-            return Ok(());
-        }
-        let len = due.len() * BYTES;
-        (self.sending(peer)?).answer_line(peer.incarnation(), len, |front| {
-            for (at, due) in due.iter().enumerate() {
-                let ack = Ack {
-                    qpn: due.to,
-                    taken: due.owed.taken,
-                };
-                front.set(at, ack.bits());
-                due.ctx.acknowledged(due.owed);
+    /// Sends this one, and as many of the `next` ones as fit in the same packet.
+    #[inline(always)]
+    fn send_acks<'q>(
+        &self,
+        peer: &Peer,
+        first: &Due<'q>,
+        mut next: impl FnMut() -> Option<Due<'q>>,
+    ) -> Result<(), Send> {
+        (self.sending(peer)?).answer_line(peer.incarnation(), |front| {
+            first.put(front, 0);
+            let mut count = 1;
+            while count < ACKS
+                && let Some(due) = next()
+            {
+                due.put(front, count);
+                count += 1;
             }
-            Header::of(Name::new(Kind::Acks, 0), Number::NONE)
+            let header = Header::of(Name::new(Kind::Acks, 0), Number::NONE);
+            (count * BYTES, header)
         })?;
         self.after_send(peer);
         Ok(())
@@ -237,12 +273,11 @@ impl Hca {
 
 /// What a queue pair owes the peer that it `accepts`, if that is the one with which there is a link.
 #[inline(always)]
-fn due<'q>(peer: &Peer, qpn: u32, ctx: &'q QpCtx, accepts: u64) -> Option<Due<'q>> {
+fn due<'q>(peer: &Peer, ctx: &'q QpCtx, accepts: u64) -> Option<Due<'q>> {
     let owed = ctx.owed()?;
     // Relaxed: by the thread that has the turn.
-    let same = ctx.inbound.incarnation.load(Ordering::Relaxed) == peer.incarnation();
+    let same = ctx.face.incarnation.load(Ordering::Relaxed) == peer.incarnation();
     same.then(|| Due {
-        qpn,
         ctx,
         to: requester_of(accepts),
         owed,
@@ -254,9 +289,10 @@ fn requester_of(accepts: u64) -> u32 {
     accepts as u32 & 0xff_ffff
 }
 
-/// Whether a queue pair that accepts this is connected with the node in this place.
-fn is_with(accepts: u64, qpn: u32, slot: usize) -> bool {
-    accepts & !UNTRIED == connection_with(qpn, requester_of(accepts), lid(slot))
+/// Whether the queue pair of this number, which accepts this, is connected with this peer.
+fn is_with(accepts: u64, qpn: u32, peer: &Peer) -> bool {
+    let name = Name::request(qpn, requester_of(accepts));
+    peer.is_accepted(accepts & !UNTRIED, name)
 }
 
 #[cfg(test)]

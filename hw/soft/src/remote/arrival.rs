@@ -327,7 +327,7 @@ impl Hca {
     /// full, these are sent now. If there is no room for that either, the requester sends its request again.
     #[cold]
     #[inline(never)]
-    pub(super) fn list(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) {
+    fn list(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) {
         if owing.is_full() {
             self.pay_acks(peer, owing);
         }

@@ -12,19 +12,21 @@ use super::super::cq::CqCtx;
 use super::Sources;
 use bellwire_core::wqe::SendRing;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::mem::offset_of;
+use std::sync::atomic::AtomicU32;
 
-/// See the module.
+/// See the module. What an acknowledgement needs is in front, in one cache line.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Inbound {
-    /// Incarnation of the node whose requests are taken; zero: none yet.
-    pub incarnation: AtomicU64,
-    pub sources: UnsafeCell<Sources>,
     /// As a requester: number of the oldest unacknowledged request, in 16 bits.
     pub acked: AtomicU32,
     /// As a requester: how its requests are completed when they are acknowledged.
     pub completing: UnsafeCell<Option<Completing>>,
+    pub sources: UnsafeCell<Sources>,
 }
+
+const _: () = assert!(offset_of!(Inbound, sources) <= 64);
 
 /// What completes a requester's acknowledged requests.
 #[derive(Clone, Copy, Debug)]

@@ -194,7 +194,7 @@ impl Hca {
     fn owe_here<'q>(&self, peer: &Peer, ctx: &QpCtx, looking: Looking<'q>) -> Option<&'q Received> {
         // SAFETY: this thread has the turn.
         let owing = unsafe { peer.reading.owing() };
-        self.list(peer, owing, ctx);
+        self.owe_ack_known(peer, owing, ctx);
         // The compiler would pass what is returned, and then more had to be done behind the call.
         Some(black_box(looking.leave()).last())
     }

@@ -148,7 +148,7 @@ impl Hca {
             {
                 responder.incarnation = incarnation;
                 // Relaxed: read by who reads the peer's packets next.
-                (record.ctx.inbound.incarnation).store(incarnation, Ordering::Relaxed);
+                (record.ctx.face.incarnation).store(incarnation, Ordering::Relaxed);
                 self.show_responder(record);
             }
             let waits = (record.requester.as_ref())

@@ -23,7 +23,7 @@ use super::acks::{ACKS, Paid, Unpaid};
 use super::entry::arrived;
 use super::inline::is_send;
 use super::plain::likely;
-use super::{ASKS, FETCHED_AT_ONCE, Inbound, PULLED, SPEAKING};
+use super::{ASKS, FETCHED_AT_ONCE, PULLED, SPEAKING};
 use crate::fabric::{InPlace, Kind, Likely, Name, Node, Number, Owing, Peer, Reads};
 use bellwire_core::wqe::SendWqe;
 use std::sync::atomic::Ordering;
@@ -141,11 +141,7 @@ impl Head {
 impl QpCtx {
     /// The queue pair takes requests from this node from now on, which no thread has seen yet.
     pub(in super::super) fn start_inbound(&self, incarnation: u64) {
-        let Inbound {
-            incarnation: of,
-            sources,
-            ..
-        } = &*self.inbound;
+        let (of, sources) = (&self.face.incarnation, &self.inbound.sources);
         let accepted = &self.receiver.accepted;
         // Relaxed, all: published by `accepts`. Acknowledgements are listed anew, perhaps with another peer.
         of.store(incarnation, Ordering::Relaxed);
@@ -433,7 +429,7 @@ impl Hca {
         // The first request of a connection is not accepted here.
         let accepted = peer.is_accepted(accepts, name)
             // Relaxed, all: of the thread that has the turn.
-            && ctx.inbound.incarnation.load(Ordering::Relaxed) == peer.incarnation()
+            && ctx.face.incarnation.load(Ordering::Relaxed) == peer.incarnation()
             && expected.is_open_for(number)
             // A request that was flushed meanwhile is not executed.
             && peer.segments.life(src) == u32::from(number.life()) | SPEAKING;

@@ -172,10 +172,10 @@ fn requests_leave_room_for_answers() {
     };
     let acks = || {
         let header = Header::of(Name::new(Kind::Acks, 0), Number::NONE);
-        turn(&writer).answer_line(1, 16, |front| {
+        turn(&writer).answer_line(1, |front| {
             front.set(0, 1);
             front.set(1, 2);
-            header
+            (16, header)
         })
     };
     for _ in 0..FOR_ANSWERS / 2 {
