@@ -1,6 +1,7 @@
 //! Messages of 8 bytes into one completion queue, between two nodes of a fabric: of one connection, and of a hundred in
 //! turn, into receive queues of their own and into a shared one; and of one connection of each of eight nodes. Two
-//! processors, of which one sends and the other receives.
+//! processors, of which one sends and the other receives. And of one thread that does both, where each message is signalled and
+//! of the next connection.
 #![allow(
     missing_docs,
     reason = "criterion's macros make undocumented functions"
@@ -42,6 +43,12 @@ fn messages(criterion: &mut Criterion) {
         FanIn::of_nodes(8),
         [of("nodes/8"), of("nodes receiver/8")],
     );
+    for count in [1, 100] {
+        let mut connections = FanIn::new(count, false);
+        group.bench_function(BenchmarkId::new("in turn", count), |bencher| {
+            bencher.iter_custom(|messages| connections.run_in_turn(messages));
+        });
+    }
     group.finish();
 }
 

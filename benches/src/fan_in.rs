@@ -146,6 +146,32 @@ impl FanIn {
         self.receive(messages, Some(WINDOW))
     }
 
+    /// How long it takes until so many messages more have been sent, each signalled and on the next connection, received, and
+    /// completed, by this thread alone, as many at a time as may be on their way. Of one node, into queues of their own.
+    ///
+    /// # Panics
+    /// When a request fails.
+    pub fn run_in_turn(&mut self, messages: u64) -> Duration {
+        let [from] = &mut self.from[..] else {
+            panic!("of one node");
+        };
+        let start = Instant::now();
+        for count in 0..messages.next_multiple_of(WINDOW) {
+            let connections = from.qps.len();
+            let mut sq = from.qps[self.sent as usize % connections].sq();
+            let posted = sq.post_inline(0, (), Send {}, &[7; BYTES], SendFlags::SIGNALED);
+            posted.expect("room");
+            sq.ring();
+            self.sent += 1;
+            if count % WINDOW == WINDOW - 1 {
+                let Side { qps, cq, srq } = &mut self.to;
+                poll_all(cq, |number| receive(qps, srq, number, &self.region));
+                poll_all(&mut from.cq, |_| {});
+            }
+        }
+        start.elapsed()
+    }
+
     /// `rounds`: so many are sent at a time, and received when all of them have arrived.
     fn receive(&mut self, messages: u64, rounds: Option<u64>) -> Duration {
         let round = rounds.unwrap_or(BATCH);
@@ -239,6 +265,18 @@ impl Drop for Alarm<'_> {
 fn check(failed: &AtomicBool) {
     // Relaxed: as above.
     assert!(!failed.load(Ordering::Relaxed), "the other thread failed");
+}
+
+/// Polls until as many requests have completed as may be on their way.
+#[inline(always)]
+fn poll_all(cq: &mut Cq, mut each: impl FnMut(u64)) {
+    let mut left = WINDOW as usize;
+    while left != 0 {
+        left -= cq.poll(left.min(POLL), |completion| {
+            assert!(completion.result.is_ok());
+            each(completion.wr_id);
+        });
+    }
 }
 
 /// Takes the completions of sends.

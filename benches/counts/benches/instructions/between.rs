@@ -3,7 +3,7 @@
 use super::{REQUESTS, SIGNALED, limit, one_sided, receive, writes};
 use bellwire::{Ah, Cq, Srq};
 use bellwire_benches::{
-    End, QKEY, Station, clients, gathering_nodes, nodes, nodes_on_srq, stations,
+    End, FanIn, QKEY, Station, clients, gathering_nodes, nodes, nodes_on_srq, stations,
 };
 use bellwire_core::queue::PostError;
 use bellwire_core::wqe::*;
@@ -239,6 +239,21 @@ fn fabric_send_8_inline_signaled_and_receive_of_4_nodes(all: Vec<(End, End)>) ->
     sends_of::<CLIENTS>(all, SIGNALED)
 }
 
+// Of connections that share a completion queue on each side, each message of the next one. Many are received by a poll, which
+// acknowledges five of them at a time, and as many completed. With room for one poll that looks after what waits.
+#[library_benchmark(config = limit(3 * 920))]
+#[bench::run(in_turn())]
+fn fabric_send_8_inline_signaled_and_receive_in_turn(mut connections: FanIn) -> FanIn {
+    connections.run_in_turn(3 * REQUESTS);
+    connections
+}
+
+fn in_turn() -> FanIn {
+    let mut connections = FanIn::new(12, false);
+    connections.run_in_turn(12 * HABIT);
+    connections
+}
+
 #[inline(always)]
 fn sends_of<const COUNT: usize>(mut all: Vec<(End, End)>, flags: SendFlags) -> Vec<(End, End)> {
     for request in 0..REQUESTS as usize {
@@ -448,5 +463,6 @@ library_benchmark_group!(
         fabric_send_8_inline_and_receive_of_100,
         fabric_send_8_inline_and_receive_of_4_nodes,
         fabric_send_8_inline_signaled_and_receive_of_4_nodes,
+        fabric_send_8_inline_signaled_and_receive_in_turn,
         fabric_datagram_64_and_receive
 );
