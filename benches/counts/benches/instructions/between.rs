@@ -60,7 +60,7 @@ fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
 }
 
 // The same with the completion of the SEND, so with the acknowledgement for which its requester waits.
-#[library_benchmark(config = limit(917))]
+#[library_benchmark(config = limit(867))]
 #[bench::run(met())]
 fn fabric_send_8_inline_signaled_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -90,7 +90,7 @@ fn messages(
 }
 
 // Received from a shared receive queue.
-#[library_benchmark(config = limit(611))]
+#[library_benchmark(config = limit(603))]
 #[bench::run(met_on_srq())]
 fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
     sends_to_srq(ends, SendFlags::empty())
@@ -191,7 +191,7 @@ const EACH: u64 = 8;
 
 // Both parts of SENDs that are rung together, with the receives posted. The first one that is signalled is acknowledged at
 // once, the next one with those behind it.
-#[library_benchmark(config = limit(478))]
+#[library_benchmark(config = limit(474))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive_sixteen_at_once(mut ends: (End, End)) -> (End, End) {
     for _ in 0..REQUESTS / BATCH {
@@ -219,7 +219,7 @@ fn fabric_send_8_inline_and_receive_sixteen_at_once(mut ends: (End, End)) -> (En
 
 // A hundred connections send into one process, one after the other. Each has an acknowledgement to be noted, where one
 // connection has one for all.
-#[library_benchmark(config = limit(450))]
+#[library_benchmark(config = limit(425))]
 #[bench::run(met_by(100))]
 fn fabric_send_8_inline_and_receive_of_100(all: Vec<(End, End)>) -> Vec<(End, End)> {
     sends_of::<100>(all, SendFlags::empty())
@@ -233,7 +233,7 @@ fn fabric_send_8_inline_and_receive_of_4_nodes(all: Vec<(End, End)>) -> Vec<(End
 }
 
 // The same with the completions of the SENDs.
-#[library_benchmark(config = limit(1062))]
+#[library_benchmark(config = limit(1008))]
 #[bench::run(met_clients())]
 fn fabric_send_8_inline_signaled_and_receive_of_4_nodes(all: Vec<(End, End)>) -> Vec<(End, End)> {
     sends_of::<CLIENTS>(all, SIGNALED)
