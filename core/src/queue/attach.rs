@@ -70,7 +70,7 @@ impl SrqUser {
 /// One queue pair attached to a completion queue. Created by [`Default`] in memory that the caller
 /// passes to [`CompletionQueue::new`].
 ///
-/// What finding the queue of a CQE needs is in front, in one cache line.
+/// What finding the receive queue of a CQE needs is in front, in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct QueueSlot<'m> {
@@ -87,6 +87,8 @@ pub struct QueueSlot<'m> {
     /// The next slot of the free list, while nothing is attached.
     pub(super) next_free: u32,
 }
+
+static_assertions::const_assert!(core::mem::offset_of!(QueueSlot<'static>, send) <= 64);
 
 impl QueueSlot<'_> {
     /// Whether CQEs are reserved for this queue pair.

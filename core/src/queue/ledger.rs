@@ -53,7 +53,8 @@ struct Poster<'m> {
 #[derive(Debug)]
 struct Poller<'m> {
     side: Side<'m>,
-    /// Changes only in [`record_one`](Ledger::record_one). No atomic: the compiler loads it where that costs nothing.
+    /// Goes into each completion. Changes only in [`record_one`](Ledger::record_one). No atomic:
+    /// the compiler loads it where that costs nothing.
     qp_num: UnsafeCell<u32>,
 }
 
