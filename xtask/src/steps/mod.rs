@@ -99,7 +99,7 @@ const NVMF: (&str, &str) = (
 );
 
 /// Every step. Two run at a time: of those that may start, the first of these.
-const STEPS: [Step; 26] = [
+const STEPS: [Step; 27] = [
     step("tools", "install what the other steps need", tools::tools).after(&[]),
     // It needs none of the tools.
     step("build", "crates and their tests", tests::build)
@@ -194,6 +194,13 @@ const STEPS: [Step; 26] = [
         .builds(&["release"])
         .company(Company::Patient),
     step("examples", "build and run examples", build::examples).builds(&["optimized"]),
+    step(
+        "hosts",
+        "signals, forks, sandboxes, namespaces, limits, priorities",
+        tests::hosts,
+    )
+    .builds(&["optimized"])
+    .company(Company::Sensitive),
     step(
         "processes",
         "tests of processes in a hurry, optimized and under AddressSanitizer",

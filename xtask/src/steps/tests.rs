@@ -139,6 +139,13 @@ pub fn release(workspace: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
+/// What a host does to a process.
+pub fn hosts(_: &Workspace) -> Result<Run> {
+    let mut run = Run::default();
+    run.command(&mut optimized_tests("--test hosts"));
+    Ok(run)
+}
+
 /// Schedules of faults that the step `simulation` runs: of two links, some 30 s of processor time, and of sets of up to
 /// 16 pairs, some 90 s. The other steps run fewer.
 const SCHEDULES: &str = "100000";
