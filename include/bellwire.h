@@ -296,6 +296,9 @@ typedef enum bw_error {
     BW_ERETURNED = -33,
     // The handle is of no link in the set: the link was removed.
     BW_ENOLINK = -34,
+    // Memory to be registered cannot be accessed: `bw_last_error` names the first page (EFAULT of
+    // `ibv_reg_mr`).
+    BW_EFAULT = -35,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -1228,8 +1231,9 @@ typedef struct bw_region_attr {
     int32_t numa_node;
     // Not 0: locks the memory, see mlock(2).
     uint32_t lock;
-    // 0.
-    uint32_t reserved;
+    // Not 0: core files contain the memory (as far as coredump_filter, see core(5), lets them). By
+    // default they do not, because that takes long and shows what is in the buffers.
+    uint32_t in_core_files;
 } bw_region_attr;
 
 // Description of a region.
@@ -2386,9 +2390,15 @@ int bw_pd_destroy(struct bw_pd *pd);
 // has to be accessed by atomics (or volatile accesses), here and in `bw_region_create`; memory whose
 // request a completion has reported, and that nothing may write any more, need not.
 //
+// Every page has to be there: writable if `access` has LOCAL_WRITE, readable otherwise. The software HCA
+// populates the pages, as devices do, so that sparse memory takes up its whole length; with
+// BW_ACCESS_ON_DEMAND it leaves them until they are accessed. The memory stays in core files, because the
+// pages may hold other data of the program, too: call madvise(2), MADV_DONTDUMP, to leave it out.
+//
 // Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
 // Errors: `BW_EINVAL` (no bytes; an end beyond the address space; unknown rights; REMOTE_WRITE or
-// REMOTE_ATOMIC without LOCAL_WRITE), `BW_EEXHAUSTED`, `BW_ENULL`.
+// REMOTE_ATOMIC without LOCAL_WRITE), `BW_EFAULT` (`bw_last_error` names the first page that cannot be
+// accessed), `BW_EEXHAUSTED`, `BW_ENULL`.
 // Thread: any.
 int bw_mr_create(const struct bw_pd *pd,
                  void *addr,
@@ -2410,7 +2420,7 @@ int bw_mr_query(const struct bw_mr *mr, struct bw_mr_info *info);
 int bw_mr_destroy(struct bw_mr *mr);
 
 // Fills `attr`, of `size` bytes, with its size and the defaults, except for the length: the largest
-// pages available, from any NUMA node, not locked, for local use.
+// pages available, from any NUMA node, not locked, not in core files, for local use.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.

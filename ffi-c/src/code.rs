@@ -85,13 +85,16 @@ pub enum bw_error {
     BW_ERETURNED = -33,
     /// The handle is of no link in the set: the link was removed.
     BW_ENOLINK = -34,
+    /// Memory to be registered cannot be accessed: `bw_last_error` names the first page (EFAULT of
+    /// `ibv_reg_mr`).
+    BW_EFAULT = -35,
 }
 
 pub(crate) use bw_error::*;
 
 impl bw_error {
     /// All codes, in the order of their numbers.
-    pub(crate) const ALL: [Self; 35] = [
+    pub(crate) const ALL: [Self; 36] = [
         BW_OK,
         BW_ENULL,
         BW_ESIZE,
@@ -127,6 +130,7 @@ impl bw_error {
         BW_ENOBLOCK,
         BW_ERETURNED,
         BW_ENOLINK,
+        BW_EFAULT,
     ];
 
     fn text(self) -> &'static CStr {
@@ -196,6 +200,9 @@ impl bw_error {
                   or create the slab with more"
             }
             BW_ERETURNED => c"the block has already been returned: return each once",
+            BW_EFAULT => {
+                c"memory to be registered cannot be accessed: bw_last_error names the first page"
+            }
             BW_ENOLINK => {
                 c"the handle is of no link in this set: the link was removed, so forget its \
                   handle then"

@@ -109,6 +109,7 @@ impl From<hw::Error> for Failure {
                 | ModifyError::NotDrained,
             ) => BW_ESTATE,
             Error::Modify(_) => BW_EINVAL,
+            Error::Memory(MemoryError::NoAccess { .. }) => BW_EFAULT,
             Error::Memory(_) => BW_EMEMORY,
             Error::Post(error) => post_code(*error),
             _ => BW_EOTHER,

@@ -112,8 +112,9 @@ pub struct bw_region_attr {
     pub numa_node: i32,
     /// Not 0: locks the memory, see mlock(2).
     pub lock: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Not 0: core files contain the memory (as far as coredump_filter, see core(5), lets them). By
+    /// default they do not, because that takes long and shows what is in the buffers.
+    pub in_core_files: u32,
 }
 
 impl Default for bw_region_attr {
@@ -125,7 +126,7 @@ impl Default for bw_region_attr {
             access: AccessFlags::LOCAL_WRITE.bits(),
             numa_node: -1,
             lock: 0,
-            reserved: 0,
+            in_core_files: 0,
         }
     }
 }
@@ -234,9 +235,15 @@ pub(crate) fn access(bits: u32) -> Result<AccessFlags, Failure> {
 /// has to be accessed by atomics (or volatile accesses), here and in `bw_region_create`; memory whose
 /// request a completion has reported, and that nothing may write any more, need not.
 ///
+/// Every page has to be there: writable if `access` has LOCAL_WRITE, readable otherwise. The software HCA
+/// populates the pages, as devices do, so that sparse memory takes up its whole length; with
+/// BW_ACCESS_ON_DEMAND it leaves them until they are accessed. The memory stays in core files, because the
+/// pages may hold other data of the program, too: call madvise(2), MADV_DONTDUMP, to leave it out.
+///
 /// Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
 /// Errors: `BW_EINVAL` (no bytes; an end beyond the address space; unknown rights; REMOTE_WRITE or
-/// REMOTE_ATOMIC without LOCAL_WRITE), `BW_EEXHAUSTED`, `BW_ENULL`.
+/// REMOTE_ATOMIC without LOCAL_WRITE), `BW_EFAULT` (`bw_last_error` names the first page that cannot be
+/// accessed), `BW_EEXHAUSTED`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_mr_create(
@@ -301,7 +308,7 @@ pub unsafe extern "C" fn bw_mr_destroy(mr: *mut bw_mr) -> c_int {
 }
 
 /// Fills `attr`, of `size` bytes, with its size and the defaults, except for the length: the largest
-/// pages available, from any NUMA node, not locked, for local use.
+/// pages available, from any NUMA node, not locked, not in core files, for local use.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
@@ -329,11 +336,13 @@ pub unsafe extern "C" fn bw_region_create(
         let (pd, attr) = unsafe { (get(pd, "protection domain")?, sized::read(attr)?) };
         let access = access(attr.access)?;
         let pages = pages(attr.pages)?;
-        sized::zero("reserved", attr.reserved)?;
         // The length of every address space fits a usize.
         let length = usize::try_from(attr.length).unwrap_or(usize::MAX);
         let wanted = pd.pd.device().mapping(length);
-        let mut wanted = wanted.pages(pages).lock(attr.lock != 0);
+        let mut wanted = wanted
+            .pages(pages)
+            .lock(attr.lock != 0)
+            .in_core_files(attr.in_core_files != 0);
         if let Ok(node) = u32::try_from(attr.numa_node) {
             wanted = wanted.numa_node(node);
         }

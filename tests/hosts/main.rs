@@ -4,6 +4,8 @@
 //!
 //! Many need root, to drop privileges or to make namespaces. Without it they say so, and are ignored.
 
+mod memory;
+
 use libtest_mimic::{Arguments, Trial};
 use std::process::ExitCode;
 
@@ -16,7 +18,7 @@ struct Area {
 }
 
 /// Every area.
-const AREAS: &[Area] = &[];
+const AREAS: &[Area] = &[memory::AREA];
 
 fn main() -> ExitCode {
     if let Ok(name) = std::env::var(bellwire_tests::child::ROLE) {

@@ -397,13 +397,6 @@ fn memory_that_cannot_be_registered() {
             (
                 sized!(bw_region_attr {
                     length: 8,
-                    reserved: 2
-                }),
-                BW_EINVAL,
-            ),
-            (
-                sized!(bw_region_attr {
-                    length: 8,
                     numa_node: 4000
                 }),
                 BW_EINVAL,

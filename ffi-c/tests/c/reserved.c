@@ -133,8 +133,9 @@ static void attributes(void)
 
     OK(bw_region_attr_default(&region_attr, sizeof region_attr));
     region_attr.length = 4096;
-    region_attr.reserved = 1;
-    BAD(bw_region_create(pd, &region_attr, &region));
+    region_attr.in_core_files = 1;
+    OK(bw_region_create(pd, &region_attr, &region));
+    OK(bw_region_destroy(region));
     memset(&cq_attr, 0, sizeof cq_attr);
     cq_attr.size = sizeof cq_attr;
     cq_attr.entries = 8;

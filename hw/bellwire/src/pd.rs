@@ -6,7 +6,7 @@ pub use elsewhere::Rereg;
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::memory::Mapping;
+use crate::memory::{Mapping, Use, probe};
 use crate::provider::PdSide;
 use crate::soft::ShownMemory;
 use crate::verbs;
@@ -73,8 +73,14 @@ impl Pd {
 
     /// Registers memory that the caller owns. [`Region`] is the safe way.
     ///
+    /// Every page has to be there: writable if the flags allow the device or peers to write, readable otherwise. The
+    /// software HCA populates the pages, as devices do, so that sparse memory takes up its whole length; with
+    /// [`ON_DEMAND`](AccessFlags::ON_DEMAND) it leaves them until they are accessed. Memory that is unmapped, protected
+    /// or truncated later fails the requests that access it: see [`fault`](crate::memory::fault).
+    ///
     /// # Errors
-    /// The region is empty, the access flags contradict each other, or no key is left.
+    /// The region is empty, the access flags contradict each other, or no key is left;
+    /// [`MemoryError::NoAccess`](crate::memory::MemoryError::NoAccess), with the first page that cannot be accessed.
     ///
     /// # Safety
     /// The memory is valid until the [`Mr`] is dropped, and is accessed meanwhile as its access flags
@@ -86,7 +92,26 @@ impl Pd {
         access: AccessFlags,
     ) -> Result<Mr, Error> {
         let addr = ptr.as_ptr().expose_provenance() as u64;
-        let length = length as u64;
+        check_region(addr, length as u64, access)?;
+        if self.device().hca.soft().is_some() && !access.contains(AccessFlags::ON_DEMAND) {
+            // Rights to write remotely require the local one.
+            let how = Use::writing(access.contains(AccessFlags::LOCAL_WRITE));
+            probe(addr as usize, length, how)?;
+        }
+        // SAFETY: the caller guarantees it.
+        unsafe { self.register_present(addr, length as u64, access) }
+    }
+
+    /// Like [`register`](Self::register), for memory that is there.
+    ///
+    /// # Safety
+    /// That of [`register`](Self::register); and the provenance was exposed.
+    unsafe fn register_present(
+        &self,
+        addr: u64,
+        length: u64,
+        access: AccessFlags,
+    ) -> Result<Mr, Error> {
         check_region(addr, length, access)?;
         // SAFETY: the caller guarantees that the memory stays valid and is accessed as the flags require; the
         // provenance was exposed.
@@ -217,7 +242,10 @@ impl Region {
         }
         // SAFETY: the mapping lives as long as the registration, and gives out safe references only as blocks
         // of a slab, which ensures that they are exclusive.
-        let mr = unsafe { pd.register(start, mapping.len(), access)? };
+        let mr = unsafe {
+            let addr = start.as_ptr().expose_provenance() as u64;
+            pd.register_present(addr, mapping.len() as u64, access)?
+        };
         let hca = pd.device().hca.soft();
         // SAFETY: the descriptor is only passed on to peers, who map the memory as the keys of this
         // registration allow.

@@ -74,6 +74,28 @@ pub enum MemoryError {
         /// What the region needs, in bytes.
         need: u64,
     },
+    /// `RLIMIT_FSIZE` is too low for shared memory, which is a file.
+    #[error(
+        "RLIMIT_FSIZE is {}, and shared memory of {} is a file: raise it with `ulimit -f` or in \
+         /etc/security/limits.conf",
+        Size(*.limit), Size(*.need)
+    )]
+    FileLimit {
+        /// The limit, in bytes.
+        limit: u64,
+        /// What the memory needs, in bytes.
+        need: u64,
+    },
+    /// Memory to be registered cannot be accessed.
+    #[error(fmt = no_access)]
+    NoAccess {
+        /// The address of the first page that cannot be accessed.
+        page: usize,
+        /// Whether it was to be written, or only read.
+        write: bool,
+        /// The error of the call that looked.
+        r#source: io::Error,
+    },
     /// The name of a shared region contains a NUL byte or is longer than 249 bytes.
     #[error("the name of a shared region must be at most 249 bytes and hold no NUL byte")]
     BadName,
@@ -144,6 +166,25 @@ fn memlock_limit(limit: &u64, locked: &u64, need: &u64, f: &mut fmt::Formatter<'
     )
 }
 
+fn no_access(
+    page: &usize,
+    write: &bool,
+    source: &io::Error,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let (done, advice) = match write {
+        true => (
+            "written",
+            "register memory that is mapped and writable, or ask for no right to write",
+        ),
+        false => ("read", "register memory that is mapped and readable"),
+    };
+    write!(
+        f,
+        "the page at {page:#x} of the memory cannot be {done}: {source} ({advice})"
+    )
+}
+
 fn list(nodes: &[u32]) -> String {
     let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
     nodes.join(", ")
@@ -190,6 +231,23 @@ mod tests {
                 },
                 "RLIMIT_MEMLOCK is 64 KiB, the region needs 128 MiB: raise it with `ulimit -l` or \
                  in /etc/security/limits.conf",
+            ),
+            (
+                MemoryError::FileLimit {
+                    limit: 4 << 20,
+                    need: 6 << 20,
+                },
+                "RLIMIT_FSIZE is 4 MiB, and shared memory of 6 MiB is a file: raise it with \
+                 `ulimit -f` or in /etc/security/limits.conf",
+            ),
+            (
+                MemoryError::NoAccess {
+                    page: 0x7000,
+                    write: true,
+                    source: std::io::Error::from_raw_os_error(libc::EFAULT),
+                },
+                "the page at 0x7000 of the memory cannot be written: Bad address (os error 14) \
+                 (register memory that is mapped and writable, or ask for no right to write)",
             ),
             (
                 MemoryError::NoSuchNode {

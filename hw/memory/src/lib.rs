@@ -19,11 +19,14 @@
 
 mod available;
 mod error;
+pub mod fault;
 mod file;
+mod file_limit;
 mod lock;
 mod mapping;
 mod numa;
 mod pages;
+mod probe;
 mod region;
 mod shared;
 mod size;
@@ -34,7 +37,9 @@ mod pool;
 
 pub use error::{MemoryError, NO_MEMORY};
 pub use file::FileMapping;
+pub use file_limit::set_length;
 pub use lock::{memlock_limit, pin_limit};
 pub use mapping::{Mapping, MappingBuilder};
 pub use numa::{numa_node_of, online_nodes};
 pub use pages::{PageKind, Pages};
+pub use probe::{Use, probe};

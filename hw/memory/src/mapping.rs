@@ -42,6 +42,7 @@ pub struct MappingBuilder {
     auto_hugetlb: bool,
     node: Option<u32>,
     lock: bool,
+    in_core_files: bool,
 }
 
 impl MappingBuilder {
@@ -54,6 +55,7 @@ impl MappingBuilder {
             auto_hugetlb: true,
             node: None,
             lock: false,
+            in_core_files: false,
         }
     }
 
@@ -75,6 +77,14 @@ impl MappingBuilder {
     /// [`memlock_limit`](super::memlock_limit).
     pub fn lock(mut self, lock: bool) -> Self {
         self.lock = lock;
+        self
+    }
+
+    /// Whether core files contain the memory. The default is that they do not (`MADV_DONTDUMP`): a core file of a
+    /// process with gigabytes of buffers takes long to write, and holds other people's data. coredump_filter, see
+    /// core(5), still decides about memory that is kept in.
+    pub fn in_core_files(mut self, in_core_files: bool) -> Self {
+        self.in_core_files = in_core_files;
         self
     }
 
@@ -124,6 +134,9 @@ impl MappingBuilder {
             }
             None => (None, anonymous(kind, len, self.node)?),
         };
+        if !self.in_core_files {
+            region.keep_out_of_core_files();
+        }
         if let Some(node) = self.node {
             numa::bind(&region, node)?;
         }

@@ -1,10 +1,10 @@
 //! One range of address space that this crate owns: the mmap, madvise and munmap calls.
 
 use super::pages::base_page;
+use super::probe::Use;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A readable and writable range, unmapped on drop.
 #[derive(Debug)]
@@ -103,32 +103,17 @@ impl Region {
         check(unsafe { libc::madvise(self.addr(), self.len, libc::MADV_HUGEPAGE) })
     }
 
-    /// Populates every page of the region for writing, without changing its contents.
-    ///
-    /// `MADV_POPULATE_WRITE` (Linux 5.14) returns an error where an access would raise SIGBUS, for example
-    /// when the hugetlb pool is short on the bound node or for the cgroup. Before 5.14 the pages are touched
-    /// one by one, and such a shortage does raise SIGBUS. `MAP_POPULATE` would be no better: it ignores the
-    /// failure, and the SIGBUS comes later.
+    /// Populates every page of the region for writing, without changing its contents. Where no memory is left, for
+    /// example because the hugetlb pool is short on the bound node or for the cgroup, that is an error here, and would
+    /// be SIGBUS at an access. `MAP_POPULATE` would be no better: it ignores the failure.
     pub(super) fn populate(&self) -> io::Result<()> {
-        // SAFETY: the region owns the range, and populating does not change its contents.
-        match check(unsafe { libc::madvise(self.addr(), self.len, libc::MADV_POPULATE_WRITE) }) {
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-                self.touch();
-                Ok(())
-            }
-            other => other,
-        }
+        Use::Write.populate(self.start.as_ptr().expose_provenance(), self.len)
     }
 
-    fn touch(&self) {
-        for offset in (0..self.len).step_by(base_page()) {
-            // SAFETY: the offset is inside the region, which is mapped readable and writable. The access is
-            // atomic, because a peer may share the memory and write it at the same time.
-            let byte = unsafe { AtomicU8::from_ptr(self.start.as_ptr().add(offset)) };
-            // A write that changes nothing, even if a peer writes concurrently. Not fetch_or(0), which
-            // compilers turn into a load. Relaxed: it orders nothing and has no partner.
-            let _ = byte.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
-        }
+    /// Leaves the region out of core files (`MADV_DONTDUMP`). Where the kernel does not allow that, it is in them.
+    pub(super) fn keep_out_of_core_files(&self) {
+        // SAFETY: the region owns the range, and the advice does not change its contents.
+        let _in_core = unsafe { libc::madvise(self.addr(), self.len, libc::MADV_DONTDUMP) };
     }
 
     /// Locks every page of the region in memory (mlock(2)), which also populates them.
@@ -190,17 +175,12 @@ mod tests {
         let populated = Region::guarded(LEN, base_page()).unwrap();
         populated.populate().unwrap();
         assert!(faults_during(|| scribble(&populated)) < pages / 8);
-
-        let touched = Region::guarded(LEN, base_page()).unwrap();
-        touched.touch();
-        assert!(faults_during(|| scribble(&touched)) < pages / 8);
     }
 
     #[test]
-    fn touching_keeps_what_is_there() {
+    fn populating_keeps_what_is_there() {
         let region = Region::guarded(LEN, base_page()).unwrap();
         scribble(&region);
-        region.touch();
         region.populate().unwrap();
         for offset in (0..LEN).step_by(base_page()) {
             // SAFETY: the offset is inside the region, which only this thread uses.

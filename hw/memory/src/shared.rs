@@ -1,6 +1,7 @@
 //! Memory shared between processes: memfd_create(2) and its seals, fcntl(2).
 
 use super::error::MemoryError;
+use super::file_limit::set_length;
 use super::mapping::Mapping;
 use super::pages::{PageKind, Thp};
 use super::region::Region;
@@ -34,25 +35,7 @@ pub(super) fn create(
     if kind == PageKind::Transparent {
         Thp::Shmem.check()?;
     }
-    let make = || -> io::Result<(OwnedFd, Region)> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | huge;
-        // SAFETY: the name is a C string that outlives the call.
-        let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new, and nothing else owns it.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        file.set_len(len as u64)?;
-        // SAFETY: F_ADD_SEALS takes an integer.
-        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // For hugetlb memory this mmap reserves the pages (no MAP_NORESERVE), and fails if the pool is short.
-        let region = map(file.as_fd(), kind, len)?;
-        Ok((file.into(), region))
-    };
-    make().map_err(|cause| {
+    let failed = |cause| {
         if kind.is_hugetlb() {
             kind.shortage(len, node, cause)
         } else {
@@ -61,7 +44,26 @@ pub(super) fn create(
                 source: cause,
             }
         }
-    })
+    };
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | huge;
+    // SAFETY: the name is a C string that outlives the call.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    if fd < 0 {
+        return Err(failed(io::Error::last_os_error()));
+    }
+    // SAFETY: the descriptor is new, and nothing else owns it.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    set_length(file.as_fd(), len)?;
+    let make = || -> io::Result<(OwnedFd, Region)> {
+        // SAFETY: F_ADD_SEALS takes an integer.
+        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // For hugetlb memory this mmap reserves the pages (no MAP_NORESERVE), and fails if the pool is short.
+        let region = map(file.as_fd(), kind, len)?;
+        Ok((file.into(), region))
+    };
+    make().map_err(failed)
 }
 
 /// Maps the file from its start. If shmem may use huge pages, the kernel chooses a suitable address.
@@ -117,6 +119,8 @@ impl Mapping {
         }
         let kind = kind_of(file.as_fd(), len).map_err(failed)?;
         let region = map(file.as_fd(), kind, len).map_err(failed)?;
+        // Its owner decides whether its own core files have it.
+        region.keep_out_of_core_files();
         region.populate().map_err(failed)?;
         Ok(Self::of_descriptor(region, kind, file.into()))
     }

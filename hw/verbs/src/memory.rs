@@ -91,6 +91,14 @@ impl Context {
                 Some(limit) => Error::Memory(limit),
                 None => Error::io("register memory", error),
             },
+            // The kernel does not say which page it is.
+            Some(libc::EFAULT) => {
+                let how = memory::Use::writing(access.contains(AccessFlags::LOCAL_WRITE));
+                match memory::probe(addr as usize, length_here, how) {
+                    Err(no_access) => Error::Memory(no_access),
+                    Ok(()) => Error::io("register memory", error),
+                }
+            }
             _ => Error::io("register memory", error),
         })?;
         Ok(self.registered(mr))

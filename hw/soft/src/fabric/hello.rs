@@ -3,9 +3,9 @@
 
 use super::export::EXPORT;
 use super::segment::SEGMENT;
+use bellwire_memory::set_length;
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
-    memfd_create,
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, memfd_create,
 };
 use rustix::io::Errno;
 use rustix::net::{
@@ -69,7 +69,7 @@ impl Hello {
 /// A file that only this process can write, once it is mapped and sealed: see [`seal`].
 pub(super) fn file(name: &str, len: usize) -> io::Result<OwnedFd> {
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&fd, len as u64)?;
+    set_length(fd.as_fd(), len).map_err(io::Error::other)?;
     Ok(fd)
 }
 

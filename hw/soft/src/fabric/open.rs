@@ -82,8 +82,10 @@ pub fn open_memory(pid: i32, device: u64, memory: &Memory) -> Result<Mapped, Ref
         }
         mapped => mapped,
     };
-    mapped.map_err(|error| match error.kind() {
+    let mapped = mapped.map_err(|error| match error.kind() {
         io::ErrorKind::OutOfMemory => Refusal::NotNow,
         _ => Refusal::Unfit,
-    })
+    })?;
+    mapped.keep_out_of_core_files();
+    Ok(mapped)
 }

@@ -3,7 +3,9 @@
 //! A window's address never changes. When the peer is gone, reads of the window return zeroes, and writes go
 //! to memory that is never read. So the data path needs no reference count to use a window.
 
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap_fixed, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap_fixed, munmap,
+};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -66,6 +68,14 @@ impl Mapped {
 
     pub fn start(&self) -> NonNull<u8> {
         self.at
+    }
+
+    /// Leaves the memory out of core files of this process: the data is the peer's, and may be gigabytes. Where the
+    /// kernel does not allow that, it is in them.
+    pub fn keep_out_of_core_files(&self) {
+        // SAFETY: the mapping belongs to this object, and the advice does not change its contents.
+        let _in_core =
+            unsafe { madvise(self.at.as_ptr().cast(), self.size, Advice::LinuxDontDump) };
     }
 }
 
