@@ -45,8 +45,8 @@ pub struct bw_link_init {
     pub memory_length: u64,
     /// Its rkey.
     pub memory_rkey: u32,
-    /// Number of polls that find nothing between two checks of the exchange and of the asynchronous
-    /// events, which take system calls. 0 means 1.
+    /// Number of polls that find nothing between two checks of the exchange, the asynchronous events and
+    /// the deadlines, which take system calls. 64 polls that find something count as one. 0 means 1.
     pub check_every: u32,
     /// Maximum number of recovery steps in one poll: each may be a call of the device's driver. 0 means
     /// 1.

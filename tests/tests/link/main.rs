@@ -6,6 +6,7 @@
 //! overruns, a cut cable and changed addresses; on the stand-in for the kernel they run on the rings of
 //! a ConnectX device.
 
+mod busy;
 mod device;
 mod early;
 mod ends;

@@ -28,6 +28,9 @@ pub enum LinkState {
     Ended(LinkEnd),
 }
 
+/// How many polls that find something count as one that finds nothing: a check takes system calls.
+const BUSY_POLLS: u64 = 64;
+
 /// A reliable connection that recovers from faults under the running program. See the [module](super).
 /// One owner at a time: `Send`, not `Sync`.
 ///
@@ -43,6 +46,9 @@ pub struct Link {
     /// Empty polls since the exchange and the events were last checked.
     misses: u32,
     check_every: u32,
+    /// Polls that found something since then.
+    busy_polls: u64,
+    check_busy_every: u64,
     sleep: Option<Sleep>,
 }
 
@@ -77,6 +83,8 @@ impl Link {
             failed: Vec::new(),
             misses: check_every,
             check_every,
+            busy_polls: 0,
+            check_busy_every: u64::from(check_every) * BUSY_POLLS,
             sleep,
         })
     }
@@ -111,8 +119,15 @@ impl Link {
                 self.fails();
                 return reported + self.poll_slow(limit - reported, &mut each);
             }
-            if count != 0 || limit == 0 {
-                return count;
+            if count != 0 {
+                self.busy_polls += 1;
+                if self.busy_polls < self.check_busy_every {
+                    return count;
+                }
+                return count + self.check_busy(limit - count, &mut each);
+            }
+            if limit == 0 {
+                return 0;
             }
             self.misses += 1;
             if self.misses < self.check_every {
@@ -120,6 +135,17 @@ impl Link {
             }
         }
         self.poll_slow(limit, &mut each)
+    }
+
+    /// Checks a link that always has something to report.
+    #[cold]
+    #[inline(never)]
+    fn check_busy(&mut self, limit: usize, each: &mut dyn FnMut(LinkCompletion)) -> usize {
+        // A program that is about to sleep relies on the check of the poll that finds nothing.
+        let misses = self.misses;
+        let count = self.poll_slow(limit, each);
+        self.misses = misses;
+        count
     }
 
     /// Starts a recovery after requests failed.
@@ -175,6 +201,7 @@ impl Link {
             }
         }
         self.misses = 0;
+        self.busy_polls = 0;
         let Some(state) = self.member.here_mut() else {
             return 0;
         };

@@ -38,8 +38,8 @@ pub struct LinkInit {
     pub recover_in: RecoverIn,
     /// Recovery steps that one poll takes at most: each may be a call of the device's driver.
     pub max_steps_per_poll: u32,
-    /// The exchange and the asynchronous events are checked once in this many polls that find nothing,
-    /// because that takes system calls.
+    /// The exchange, the asynchronous events and the deadlines are checked once in this many polls that find
+    /// nothing, because that takes system calls. Sixty-four polls that find something count as one of these.
     pub check_every: u32,
     /// Entries of the completion queue; `None`: room for everything that can be in flight. A smaller
     /// queue overruns when the program does not poll in time, which is a fault to recover from.

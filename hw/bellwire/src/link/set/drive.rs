@@ -15,40 +15,82 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 impl LinkSet {
-    /// Passes completions that were found while a link was driven to the program.
+    /// Passes the outcomes that were found before to the program: one of each link that has any, in turn.
     #[cold]
     #[inline(never)]
-    pub(super) fn deliver_waiting(
+    pub(super) fn report_found(
         &mut self,
         limit: usize,
         each: &mut dyn FnMut(LinkId, LinkCompletion),
     ) -> usize {
         let mut count = 0;
-        // One by one: if `each` panics, the rest stays queued.
+        // A link leaves the list behind its last outcome: if `each` panics it is still there.
         while count < limit
-            && let Some(id) = self.waiting.pop_front()
+            && let Some(&id) = self.reporting.front()
         {
-            // The link may have been removed, or have taken its completions with it into its recovery.
+            count += usize::from(self.report_one(id, each));
+            self.reporting.pop_front();
             let Some(joined) = self.slots.get_mut(id) else {
                 continue;
             };
-            let completion = joined.waiting.pop_front();
-            // Only successes of links that work wait.
-            if let Some(completion) = completion
-                && let Ok(success) = completion.result
-            {
-                joined.member.received += u64::from(success.opcode.is_recv());
-                count += 1;
-                let report = joined.state().map(|state| state.done(completion, success));
-                if let (Some(held), Some(report)) = (&mut self.noted.held, &report) {
-                    held.give_with(id, &mut joined.held, report);
-                    // What is exceeded is looked at there.
-                    self.noted.busy = true;
-                }
-                report.into_iter().for_each(|report| each(id, report));
+            if joined.has_outcomes() {
+                self.reporting.push_back(id);
+                continue;
+            }
+            joined.reporting = false;
+            // It may work now, or have ended. A link that is urgent is settled in its turn.
+            if joined.member.delivery == Delivery::ByState && !joined.urgent {
+                self.settle(id.index());
             }
         }
         count
+    }
+
+    /// Passes the oldest outcome of a link to the program. Returns whether it had one.
+    fn report_one(&mut self, id: LinkId, each: &mut dyn FnMut(LinkId, LinkCompletion)) -> bool {
+        // The link may have been removed, or have taken its completions with it into its recovery.
+        let Some(joined) = self.slots.get_mut(id) else {
+            return false;
+        };
+        let Joined {
+            member,
+            held,
+            waiting,
+            ..
+        } = joined;
+        let waiting = waiting.pop_front();
+        // Only successes of links that work wait.
+        let success = waiting
+            .as_ref()
+            .and_then(|completion| completion.result.ok());
+        member.received += u64::from(success.is_some_and(|success| success.opcode.is_recv()));
+        let Some(state) = member.here_mut() else {
+            return false;
+        };
+        let report = match waiting.zip(success) {
+            Some((completion, success)) => Some(state.done(completion, success)),
+            None => state.outbox.pop_front(),
+        };
+        let Some(report) = report else {
+            return false;
+        };
+        if let Some(limited) = &mut self.noted.held {
+            limited.give_with(id, held, &report);
+            // What is exceeded is looked at there.
+            self.noted.busy = true;
+        }
+        each(id, report);
+        true
+    }
+
+    /// Has a link's outcomes reported by the next polls.
+    fn list_outcomes(&mut self, index: u32) {
+        if let Some((id, joined)) = self.slots.at(index)
+            && joined.has_outcomes()
+            && !std::mem::replace(&mut joined.reporting, true)
+        {
+            self.reporting.push_back(id);
+        }
     }
 
     /// The slow path of a poll.
@@ -65,25 +107,18 @@ impl LinkSet {
             self.check();
         }
         let now = self.pd.device().now();
-        let mut count = 0;
         let turns = (self.urgent.len()).min(self.init.links_per_poll.max(1) as usize);
         for _ in 0..turns {
-            let Some(&id) = self.urgent.front() else {
+            let Some(id) = self.urgent.pop_front() else {
                 break;
             };
-            let index = id.index();
             // It may have been removed since.
-            let is_there = self.slots.get(id).is_some();
-            if is_there {
-                self.drive(index, now);
-                // If `each` panics the link stays in the list.
-                count += self.deliver(index, limit - count, each);
-            }
-            self.urgent.pop_front();
-            if is_there {
-                self.settle(index);
+            if self.slots.get(id).is_some() {
+                self.drive(id.index(), now);
+                self.settle(id.index());
             }
         }
+        let count = self.report_found(limit, each);
         self.end_leaving();
         self.replace_queues();
         self.refill();
@@ -99,7 +134,7 @@ impl LinkSet {
         self.noted.busy |= !(self.urgent.is_empty() && self.noted.aside.is_empty());
         if let Some(sleep) = &self.sleep
             && sleep.is_armed()
-            && (self.noted.busy || !self.waiting.is_empty())
+            && (self.noted.busy || !self.reporting.is_empty())
         {
             sleep.poll_again();
         }
@@ -404,7 +439,7 @@ impl LinkSet {
             match completion.result {
                 Ok(_) if joined.member.delivery != Delivery::ByState => {
                     joined.waiting.push_back(completion);
-                    self.waiting.push_back(id);
+                    self.list_outcomes(id.index());
                 }
                 _ => self.take(id.index(), vec![completion]),
             }
@@ -412,29 +447,6 @@ impl LinkSet {
         for (event, of) in events {
             self.event(event, of);
         }
-    }
-
-    /// Passes a link's outcomes to the program.
-    fn deliver(
-        &mut self,
-        index: u32,
-        limit: usize,
-        each: &mut dyn FnMut(LinkId, LinkCompletion),
-    ) -> usize {
-        let Some((id, joined)) = self.slots.at(index) else {
-            return 0;
-        };
-        let Joined { member, held, .. } = joined;
-        let Some(state) = member.here_mut() else {
-            return 0;
-        };
-        let mut limited = self.noted.held.as_mut();
-        state.deliver(limit, &mut |one| {
-            if let Some(limited) = &mut limited {
-                limited.give_with(id, held, &one);
-            }
-            each(id, one);
-        })
     }
 
     /// After a link was driven: returns it to the program, if it works, and lists it again, if it does not.
@@ -453,7 +465,7 @@ impl LinkSet {
         let Some(state) = joined.state() else {
             return;
         };
-        let urgent = state.wants_poll() && !ended || !state.outbox.is_empty();
+        let urgent = state.wants_poll() && !ended;
         let asks = !state.protocol.peer_gone() && (unheard || state.peer.deadline().is_some());
         let deaf = state.protocol.peer_gone() || ended;
         let next_check = state.next_check().filter(|_| works);
@@ -480,6 +492,10 @@ impl LinkSet {
         {
             self.timers.push(Reverse((at, id)));
         }
+        self.list_outcomes(index);
+        let Some((_, joined)) = self.slots.at(index) else {
+            return;
+        };
         let noted = joined.member.state();
         if noted != std::mem::replace(&mut joined.noted, noted) && !joined.change_waits {
             joined.change_waits = true;

@@ -135,6 +135,7 @@ impl LinkSet {
             due: Due::default(),
             timed: false,
             waiting: VecDeque::new(),
+            reporting: false,
             noted: LinkState::Recovering,
             change_waits: false,
             unheard: heard == Heard::Not,

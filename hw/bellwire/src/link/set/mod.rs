@@ -158,8 +158,10 @@ pub struct LinkSet {
     srq_init: Option<SrqInit>,
     /// A shared receive queue lacks buffers.
     short: bool,
-    /// Links with completions that were found while another was driven: an entry for each.
-    waiting: VecDeque<LinkId>,
+    /// Links with outcomes to be reported: those of their own recoveries, and those that were found while another
+    /// link was driven. Each poll begins with these, one of each link in turn, so that a busy queue does not hold
+    /// them up.
+    reporting: VecDeque<LinkId>,
     noted: Noted,
     /// Polls until exchanges and events are checked.
     polls_left: u32,
@@ -248,7 +250,7 @@ impl LinkSet {
             division,
             srq_init,
             short: false,
-            waiting: VecDeque::new(),
+            reporting: VecDeque::new(),
             noted: Noted::new(srq_init.as_ref(), division.queues, held),
             polls_left: 1,
             urgent: VecDeque::new(),
@@ -315,8 +317,8 @@ impl LinkSet {
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(LinkId, LinkCompletion)) -> usize {
         let mut count = 0;
-        if !self.waiting.is_empty() {
-            count = self.deliver_waiting(limit, &mut each);
+        if !self.reporting.is_empty() {
+            count = self.report_found(limit, &mut each);
         }
         for _ in 0..self.queues.len() {
             if count >= limit {
@@ -410,7 +412,12 @@ impl LinkSet {
         self.deadlines.replace(id, joined.due, Due::default());
         // Empty, unless the program panicked in the last poll.
         self.noted.aside.retain(|(at, _)| *at != index);
-        for list in [&mut self.urgent, &mut self.patient, &mut self.changes] {
+        for list in [
+            &mut self.urgent,
+            &mut self.patient,
+            &mut self.changes,
+            &mut self.reporting,
+        ] {
             self.slots.tidy(list);
         }
         if self.timers.len() > 2 * self.slots.capacity() {
@@ -546,7 +553,7 @@ impl LinkSet {
     /// How long a program that sleeps on something other than [`fd`](Self::fd) may sleep before it polls.
     /// `None` while nothing has a deadline.
     pub fn time_left(&self) -> Option<Duration> {
-        if !(self.urgent.is_empty() && self.waiting.is_empty()) {
+        if !(self.urgent.is_empty() && self.reporting.is_empty()) {
             return Some(Duration::ZERO);
         }
         let device = self.pd.device();

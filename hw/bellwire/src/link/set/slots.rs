@@ -30,6 +30,8 @@ pub(super) struct Joined {
     pub timed: bool,
     /// Completions that were found while another link was driven. Empty while it recovers.
     pub waiting: VecDeque<Completion<'static>>,
+    /// It has an entry in the list of links with outcomes to be reported.
+    pub reporting: bool,
     /// Its state as it was last noted.
     pub noted: LinkState,
     /// The change of its state waits to be taken by the program.
@@ -46,6 +48,12 @@ impl Joined {
     /// Its state, which is never in a thread.
     pub fn state(&mut self) -> Option<&mut RecoveryState> {
         self.member.here_mut()
+    }
+
+    /// Whether it has outcomes to be reported.
+    pub fn has_outcomes(&self) -> bool {
+        let queued = |state: &RecoveryState| !state.outbox.is_empty();
+        !self.waiting.is_empty() || self.member.here().is_some_and(queued)
     }
 
     /// Takes what it came across that was not its own while it was driven.
