@@ -158,7 +158,9 @@ pub struct bw_connect_attr {
     pub timeout: u32,
     /// Transport retries (no acknowledgement), up to 7.
     pub retry_cnt: u32,
-    /// RNR retries (no receive posted at the peer), up to 6; 7 means infinite.
+    /// RNR retries (no receive posted at the peer), up to 6; 7 means infinite, and is the default: a request
+    /// whose peer is there and posts no receive then waits without a bound. A smaller number bounds it, as
+    /// does `request_deadline_ns` on a link.
     pub rnr_retry: u32,
     /// RNR NAK timer: how long the peer waits for a receive of this side, a 5-bit code
     /// (`ibv_modify_qp`).

@@ -127,8 +127,9 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: this region mapped the range as a whole and is the only one to unmap it, and its owner
         // guarantees (`Mapping::as_ptr`) that no pointer into it is used from here on.
-        let result = check(unsafe { libc::munmap(self.outer.as_ptr().cast(), self.outer_len) });
-        debug_assert!(result.is_ok(), "munmap: {result:?}");
+        // It fails where the kernel has to split a mapping and the process may not have another
+        // (vm.max_map_count): the range stays mapped, and is lost to the process.
+        let _lost = check(unsafe { libc::munmap(self.outer.as_ptr().cast(), self.outer_len) });
     }
 }
 

@@ -159,8 +159,8 @@ fn acknowledged(event: AsyncEvent) -> DeviceEvent {
 impl Device {
     /// Sets the function that receives the events that concern no link of this context: each once, in
     /// order. It is called from polls of links, by one thread at a time, and never within another call of
-    /// itself; events that came before it was set are delivered too. It may poll links, and set another
-    /// hook.
+    /// itself; of the events that came before a hook was set, the last 1024 are delivered too. It may poll links,
+    /// and set another hook.
     pub fn set_event_hook(&self, hook: impl FnMut(DeviceEvent) + Send + 'static) {
         self.links.unclaimed.set(hook);
         self.links.mailboxes.look_at_all();

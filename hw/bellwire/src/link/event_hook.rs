@@ -9,6 +9,9 @@ use std::sync::atomic::Ordering;
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
 
+/// Events that are kept while no hook was set: the newest.
+pub(super) const KEPT: usize = 1024;
+
 type Hook<E> = Box<dyn FnMut(E) + Send>;
 
 /// Events that wait to be delivered, and the hook that receives them.
@@ -26,6 +29,8 @@ struct State<E> {
     /// Oldest first.
     events: VecDeque<E>,
     hook: Option<Hook<E>>,
+    /// A hook was set: it is here, or is being called.
+    is_set: bool,
 }
 
 impl<E> Default for EventHook<E> {
@@ -34,6 +39,7 @@ impl<E> Default for EventHook<E> {
             state: Mutex::new(State {
                 events: VecDeque::new(),
                 hook: None,
+                is_set: false,
             }),
             waiting: AtomicUsize::new(0),
         }
@@ -58,12 +64,20 @@ impl<E> EventHook<E> {
     /// Replaces the hook; the new one receives the events not yet delivered.
     pub fn set(&self, hook: impl FnMut(E) + Send + 'static) {
         // The replaced hook is the program's, and is dropped after the lock is released.
-        let _replaced = self.state().hook.replace(Box::new(hook));
+        let _replaced = {
+            let mut state = self.state();
+            state.is_set = true;
+            state.hook.replace(Box::new(hook))
+        };
     }
 
-    /// Adds an event, to be delivered by the next [`deliver`](Self::deliver).
+    /// Adds an event, to be delivered by the next [`deliver`](Self::deliver). While no hook was set only the
+    /// last [`KEPT`] are kept.
     pub fn push(&self, event: E) {
         let mut state = self.state();
+        if !state.is_set && state.events.len() >= KEPT {
+            state.events.pop_front();
+        }
         state.events.push_back(event);
         self.note(&state);
     }
@@ -93,7 +107,7 @@ impl<E> EventHook<E> {
             return None;
         }
         let mut state = self.state();
-        let State { events, hook } = &mut *state;
+        let State { events, hook, .. } = &mut *state;
         let hook = hook.take_if(|_| !events.is_empty())?;
         let event = events.pop_front()?;
         self.note(&state);
@@ -135,6 +149,20 @@ mod tests {
         hook.deliver();
         hook.deliver();
         assert_eq!(delivered.try_iter().collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn a_program_without_a_hook_keeps_no_more_than_so_many() {
+        let hook = EventHook::default();
+        (0..10 * KEPT).for_each(|event| hook.push(event));
+        assert!(hook.state().events.capacity() <= 2 * KEPT);
+        let (send, delivered) = mpsc::channel();
+        hook.set(move |event| send.send(event).unwrap());
+        // With a hook each is delivered.
+        (0..2 * KEPT).for_each(|event| hook.push(event));
+        hook.deliver();
+        let before = 9 * KEPT..10 * KEPT;
+        assert!(delivered.try_iter().eq(before.chain(0..2 * KEPT)));
     }
 
     /// Another thread finds the hook busy; the thread that calls the hook delivers its event.

@@ -152,7 +152,9 @@ pub struct ConnectAttr {
     pub timeout: u8,
     /// Retries without an acknowledgement, up to 7.
     pub retry_cnt: u8,
-    /// RNR retries, up to 6; 7 means infinite.
+    /// RNR retries, up to 6; 7 means infinite, and is the default: a request whose peer is there and posts no
+    /// receive then waits without a bound. A smaller number bounds it, as does
+    /// [`LinkInit::request_deadline`](crate::link::LinkInit::request_deadline) on a link.
     pub rnr_retry: u8,
     /// The minimum RNR timer, a 5-bit code: how long the peer waits for a receive to be posted here before it
     /// retries.

@@ -4,6 +4,7 @@ use super::super::exchange::Exchange;
 use super::super::wake::watch;
 use crate::error::Error;
 use crate::event::Bell;
+use crate::pinned::{defaults, with_room};
 use rustix::event::{Timespec, epoll};
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -19,7 +20,7 @@ const AT_ONCE: usize = 64;
 struct Woken {
     slots: Vec<u32>,
     /// Whether a slot is in the list, for each slot.
-    listed: Vec<bool>,
+    listed: Box<[bool]>,
 }
 
 #[derive(Debug)]
@@ -92,8 +93,9 @@ impl Attention {
         let descriptors = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| Error::io("make an epoll descriptor", error.into()))?;
         let woken = Mutex::new(Woken {
-            slots: Vec::new(),
-            listed: vec![false; slots as usize],
+            // With room for all: a waker cannot report that there is no memory.
+            slots: with_room(slots as usize)?,
+            listed: defaults(slots as usize)?,
         });
         Ok(Self {
             list: Arc::new(List { woken, bell }),

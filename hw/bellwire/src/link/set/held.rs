@@ -6,6 +6,8 @@
 use super::super::completion::LinkCompletion;
 use super::slots::{Joined, Slots};
 use super::{LinkId, LinkSet};
+use crate::error::Error;
+use crate::pinned::defaults;
 use bellwire_core::fault::Fault;
 use bellwire_core::slab::Block;
 
@@ -24,19 +26,22 @@ pub(super) struct Held {
 
 impl Held {
     /// Of these blocks.
-    pub fn new(limit: u32, blocks: &[Block<'_>]) -> Self {
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn new(limit: u32, blocks: &[Block<'_>]) -> Result<Self, Error> {
         let addresses = || blocks.iter().map(Block::addr);
         let first = addresses().min().unwrap_or(0);
         let size = blocks.first().map_or(1, |block| block.capacity().into());
         let last = addresses().max().unwrap_or(0);
         let count = (last - first) / size + 1;
-        Self {
+        Ok(Self {
             limit,
             first,
             size,
-            owners: vec![None; count as usize].into(),
+            owners: defaults(count as usize)?,
             exceeded: Vec::new(),
-        }
+        })
     }
 
     /// The place of a buffer. `None` for one that was not in the slab when the set was created.

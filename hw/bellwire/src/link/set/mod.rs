@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::event::Element;
 use crate::panics::Panics;
 use crate::pd::Pd;
+use crate::pinned::with_room;
 use crate::recorder::{DumpOptions, Record};
 use crate::srq::SrqInit;
 use attention::Attention;
@@ -213,6 +214,7 @@ impl LinkSet {
         let limit = init.srq.as_ref().and_then(|srq| srq.max_held);
         let held = limit.zip(buffers.as_ref());
         let held = held.map(|(limit, buffers)| Held::new(limit, buffers));
+        let held = held.transpose()?;
         // The set posts them.
         drop(buffers);
         let mut sleep = match init.waitable {
@@ -225,9 +227,10 @@ impl LinkSet {
             srq: srq_init.as_ref(),
             wake: wake.as_ref(),
         };
-        let queues = (0..division.queues)
-            .map(|_| SharedQueues::new(pd, &make))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut queues = with_room(division.queues as usize)?;
+        for _ in 0..division.queues {
+            queues.push(SharedQueues::new(pd, &make)?);
+        }
         let slots = Slots::new(init.links)?;
         let bell = wake.as_ref().map(|wake| wake.bell.clone());
         let attention = Attention::new(init.links, bell)?;

@@ -8,6 +8,7 @@ use super::deadlines::Due;
 use crate::cq::Lent;
 use crate::error::Error;
 use crate::event::{Element, EventType};
+use crate::pinned::collected;
 use bellwire_core::queue::{Completion, NumberSlot, NumberTable};
 use std::collections::VecDeque;
 
@@ -107,15 +108,13 @@ impl Slots {
             given: links.into(),
             max: u32::MAX.into(),
         })?;
-        let slots = (0..links)
-            .map(|_| Slot {
-                generation: 0,
-                joined: None,
-            })
-            .collect();
+        let slots = (0..links).map(|_| Slot {
+            generation: 0,
+            joined: None,
+        });
         Ok(Self {
-            slots,
-            free: (0..links).rev().collect(),
+            slots: collected(slots)?,
+            free: collected((0..links).rev())?,
             numbers,
             memory,
         })

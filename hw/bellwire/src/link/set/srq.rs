@@ -7,6 +7,7 @@
 use super::LinkSet;
 use crate::error::Error;
 use crate::pd::Pd;
+use crate::pinned::collected;
 use crate::slab::Slab;
 use crate::srq::{Srq, SrqInit};
 use bellwire_core::slab::Block;
@@ -62,9 +63,9 @@ impl LinkSetSrq {
         if !self.slab.mr().pd().is_same(pd) {
             return Err(Error::Foreign { what: "slab" });
         }
-        let mut blocks = vec![self.slab.take(self.length).map_err(Error::NoBlock)?];
-        blocks.extend(std::iter::from_fn(|| self.slab.take(self.length).ok()));
-        Ok(blocks)
+        let first = self.slab.take(self.length).map_err(Error::NoBlock)?;
+        let others = std::iter::from_fn(|| self.slab.take(self.length).ok());
+        collected(std::iter::once(first).chain(others))
     }
 }
 

@@ -91,11 +91,13 @@ impl Admission {
     }
 
     /// A link has no room. Returns when it is to ask again: each that is refused after the one before, and all
-    /// of them as fast as others are accepted.
+    /// of them as fast as others are accepted. Never later than a handshake may take.
     pub fn refuse(&mut self, now: Instant) -> Duration {
         let first = self.pace.of(self.waiting.len());
         let before = self.last_turn.map(|at| at.saturating_duration_since(now));
         let wait = before.map_or(first, |before| before.max(first)) + self.pace.of(1);
+        // However many are refused: by then the present handshakes have ended.
+        let wait = wait.min(self.within);
         self.last_turn = now.checked_add(wait);
         wait
     }
@@ -237,6 +239,21 @@ mod tests {
         assert!(of.ask(100, |_| true));
         of.accept(now).expect("it waits");
         assert!(of.refuse(now) < 8 * MS);
+    }
+
+    /// A peer that asks in vain again and again does not make the others wait for ever.
+    #[test]
+    fn a_refused_link_asks_again_within_the_time_of_a_handshake() {
+        let mut of = admission();
+        let now = Instant::now();
+        for session in [1, 2, 3] {
+            assert!(of.ask(session, |_| true));
+        }
+        for _ in 0..100_000 {
+            assert!(of.refuse(now) <= of.within);
+        }
+        let later = now + of.within;
+        assert!(of.refuse(later) <= of.within);
     }
 
     #[test]
