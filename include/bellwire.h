@@ -1430,7 +1430,9 @@ typedef struct bw_connect_attr {
     uint32_t timeout;
     // Transport retries (no acknowledgement), up to 7.
     uint32_t retry_cnt;
-    // RNR retries (no receive posted at the peer), up to 6; 7 means infinite.
+    // RNR retries (no receive posted at the peer), up to 6; 7 means infinite, and is the default: a request
+    // whose peer is there and posts no receive then waits without a bound. A smaller number bounds it, as
+    // does `request_deadline_ns` on a link.
     uint32_t rnr_retry;
     // RNR NAK timer: how long the peer waits for a receive of this side, a 5-bit code
     // (`ibv_modify_qp`).
@@ -1917,8 +1919,8 @@ typedef struct bw_link_init {
     uint64_t memory_length;
     // Its rkey.
     uint32_t memory_rkey;
-    // Number of polls that find nothing between two checks of the exchange and of the asynchronous
-    // events, which take system calls. 0 means 1.
+    // Number of polls that find nothing between two checks of the exchange, the asynchronous events and
+    // the deadlines, which take system calls. 64 polls that find something count as one. 0 means 1.
     uint32_t check_every;
     // Maximum number of recovery steps in one poll: each may be a call of the device's driver. 0 means
     // 1.
