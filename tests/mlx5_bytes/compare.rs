@@ -25,7 +25,7 @@ pub struct Case<'a> {
 /// Whether libmlx5 knows what this entry says was executed.
 fn knows(cqe: &Cqe64) -> bool {
     let send = cqe.opcode() == CqeOpcode::Req;
-    !(send && matches!(cqe.send_opcode(), opcode::NOP | opcode::LOCAL_INVAL))
+    !(send && cqe.send_opcode() == opcode::NOP)
 }
 
 /// What a receive completes as.

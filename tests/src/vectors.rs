@@ -1,15 +1,23 @@
-//! The recorded vectors: JSON objects, one a line, in `tests/data/mlx5` (see the README there).
+//! Recorded vectors: JSON objects, one a line, in the folders of `tests/data` (see the README there).
 //!
 //! Fields are named by paths with dots (`"wc.byte_len"`, `"wcs.0.status"`). A field that is missing or of another
 //! type is an error that names file, line and field; only [`Row::opt`] takes a null.
+//!
+//! Checks of rows hold for any recording. How many rows of each kind a recording has, and how often a check
+//! meets each case, is in its file [`TALLY`].
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The environment variable that names another folder to read vectors from.
+/// The environment variable that names the folder of another recording, to be read alone.
 pub const FOLDER_VARIABLE: &str = "BELLWIRE_MLX5_VECTORS";
+
+/// The file of a recording with what its rows amount to: for each test the number of each case. A recording
+/// without this file may have any number.
+pub const TALLY: &str = "tally.json";
 
 /// Why a vector could not be read.
 #[derive(Debug)]
@@ -26,31 +34,97 @@ impl std::error::Error for VectorError {}
 /// What readers of a field return.
 pub type Result<T> = std::result::Result<T, VectorError>;
 
-/// The folder that the vectors are read from.
-pub fn folder() -> PathBuf {
-    match std::env::var_os(FOLDER_VARIABLE) {
-        Some(folder) => folder.into(),
-        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/mlx5"),
-    }
+/// A folder of vectors.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    folder: PathBuf,
 }
 
-/// All rows of the file `name`, in order. Empty lines are left out.
+/// The recording that [`FOLDER_VARIABLE`] names, or all of `tests/data`.
 ///
 /// # Errors
-/// The file cannot be read, or a line is not a JSON object.
-pub fn load(name: &str) -> Result<Vec<Row>> {
-    let path = folder().join(name);
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        let path = path.display();
-        VectorError(format!(
-            "{path}: {error}; set {FOLDER_VARIABLE} to the folder that holds {name}"
-        ))
-    })?;
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-        .map(|(index, line)| Row::parse(&format!("{}:{}", path.display(), index + 1), line))
-        .collect()
+/// `tests/data` cannot be read.
+pub fn recordings() -> Result<Vec<Recording>> {
+    if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {
+        return Ok(vec![Recording::new(folder)]);
+    }
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data");
+    let error = |error: std::io::Error| VectorError(format!("{}: {error}", data.display()));
+    let mut folders = Vec::new();
+    for entry in std::fs::read_dir(&data).map_err(error)? {
+        let folder = entry.map_err(error)?.path();
+        if folder.is_dir() {
+            folders.push(folder);
+        }
+    }
+    folders.sort();
+    Ok(folders.into_iter().map(Recording::new).collect())
+}
+
+impl Recording {
+    /// The recording in `folder`.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+        }
+    }
+
+    /// The folder, for messages.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// All rows of the file `name`, in order. Empty lines are left out.
+    ///
+    /// # Errors
+    /// The file cannot be read or has no rows, or a line is not a JSON object.
+    pub fn load(&self, name: &str) -> Result<Vec<Row>> {
+        let path = self.folder.join(name);
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let path = path.display();
+            VectorError(format!(
+                "{path}: {error}; set {FOLDER_VARIABLE} to the folder that holds {name}"
+            ))
+        })?;
+        let rows: Vec<Row> = text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty())
+            .map(|(index, line)| Row::parse(&format!("{}:{}", path.display(), index + 1), line))
+            .collect::<Result<_>>()?;
+        if rows.is_empty() {
+            return Err(VectorError(format!("{}: no rows", path.display())));
+        }
+        Ok(rows)
+    }
+
+    /// Compares the cases that the test `test` counted with those in the recording's [`TALLY`]. Prints them where
+    /// there is no such file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has other counts: the message has the right ones in the form of the file.
+    pub fn check_tally(&self, test: &str, counted: &BTreeMap<String, usize>) -> Result<()> {
+        let path = self.folder.join(TALLY);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                println!("{}: {test}: {counted:?}", self.folder.display());
+                return Ok(());
+            }
+            Err(error) => return Err(VectorError(format!("{}: {error}", path.display()))),
+        };
+        let tally = Row::parse(&path.display().to_string(), &text)?;
+        let expected = tally.value().get(test);
+        let counted = Value::from_iter(counted.iter().map(|(case, n)| (case.clone(), *n)));
+        if expected == Some(&counted) {
+            return Ok(());
+        }
+        let expected = expected.unwrap_or(&Value::Null);
+        Err(VectorError(format!(
+            "{}: {test:?} counted\n{counted:#}\nand not\n{expected:#}",
+            path.display()
+        )))
+    }
 }
 
 /// One recorded object, or an object within one.
@@ -61,7 +135,11 @@ pub struct Row {
 }
 
 impl Row {
-    fn parse(place: &str, line: &str) -> Result<Self> {
+    /// The object in `line`; `place` stands in messages.
+    ///
+    /// # Errors
+    /// `line` is not a JSON object.
+    pub fn parse(place: &str, line: &str) -> Result<Self> {
         match serde_json::from_str(line) {
             Ok(value @ Value::Object(_)) => Ok(Self {
                 place: place.into(),
@@ -300,7 +378,32 @@ mod tests {
         );
         assert!(row.int::<u8>("n").is_err() && row.with("a.c", 1.into()).is_err());
         assert!(message(Row::parse("f:1", "[]").expect_err("a list")).starts_with("f:1: "));
-        let message = message(load("no-such-file").expect_err("missing"));
+        let missing = Recording::new("no-such-folder").load("no-such-file");
+        let message = message(missing.expect_err("missing"));
         assert!(message.contains("no-such-file") && message.contains(FOLDER_VARIABLE));
+    }
+
+    #[test]
+    fn a_tally_is_compared_where_there_is_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let recording = Recording::new(folder.path());
+        let counted = BTreeMap::from([("case".to_owned(), 3)]);
+        recording.check_tally("test", &counted).expect("no tally");
+        let tally = |text: &str| std::fs::write(folder.path().join(TALLY), text).expect("written");
+        tally(r#"{"test":{"case":3}}"#);
+        recording.check_tally("test", &counted).expect("the same");
+        for other in [
+            r#"{"test":{"case":4}}"#,
+            r#"{"test":{"case":3,"new":1}}"#,
+            "{}",
+            "[]",
+        ] {
+            tally(other);
+            let error = recording.check_tally("test", &counted);
+            assert!(error.is_err(), "{other}: not noticed");
+        }
+        std::fs::write(folder.path().join("file"), "\n").expect("written");
+        assert!(recording.load("file").is_err(), "no rows");
+        assert!(!recordings().expect("tests/data").is_empty());
     }
 }

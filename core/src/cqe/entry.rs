@@ -341,9 +341,8 @@ impl Cqe64 {
             .unwrap_or(self.syndrome().status())
     }
 
-    /// The operation that completed. `None` for errors (the queue knows what was posted), for
-    /// unknown send opcodes, and for UMR, which is used for both LOCAL_INV and BIND_MW (again, the
-    /// queue knows).
+    /// The operation that completed. `None` for errors, for send opcodes that bellwire does not post,
+    /// and for UMR, which is used for both LOCAL_INV and BIND_MW: the queue knows what was posted.
     #[inline(always)]
     pub fn wc_opcode(&self) -> Option<WcOpcode> {
         match self.opcode() {

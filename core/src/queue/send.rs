@@ -128,7 +128,9 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         })
     }
 
-    /// Bytes of the longest entry that a request within these limits takes.
+    /// Bytes of the longest entry that a request within these limits takes, whichever operation of the
+    /// transport it is. libmlx5 reserves less for a queue pair whose creator names the operations
+    /// (`send_ops_flags`); here each request within the limits is accepted.
     pub const fn longest_entry(max_sge: u32, max_inline: u32) -> usize {
         let sges = max_sge as usize * SEGMENT;
         let inline = (max_inline as usize + 4).next_multiple_of(SEGMENT);

@@ -8,21 +8,18 @@
 use bellwire_core::port::SendDoorbell;
 use bellwire_core::queue::{BlueFlame, SendQueue, SendQueueInit};
 use bellwire_core::wqe::{
-    Inline, Payload, Rc, RdmaWrite, RecvRing, SendRing, Transport, Uc, Ud, Xrc,
+    BASIC_BLOCK, Inline, Payload, Rc, RdmaWrite, RecvRing, SendRing, Transport, Uc, Ud, Xrc,
 };
 use bellwire_core::wr::{Remote, SendFlags, Sge};
 use bellwire_tests::replay::{self, Completions, UNTOUCHED};
-use bellwire_tests::vectors::{self, Row, to_hex};
+use bellwire_tests::vectors::{Row, to_hex};
 use std::collections::BTreeMap;
 use std::error::Error;
 
-type Check<T = ()> = Result<T, Box<dyn Error>>;
+/// Bytes of the longest entry: 63 segments.
+const MAX_ENTRY: usize = 63 * 16;
 
-fn rows(name: &str) -> Vec<Row> {
-    let rows = vectors::load(name).unwrap_or_else(|error| panic!("{error}"));
-    assert!(!rows.is_empty(), "{name} is empty");
-    rows
-}
+type Check<T = ()> = Result<T, Box<dyn Error>>;
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: T, recorded: T) -> Check {
     if ours == recorded {
@@ -52,11 +49,18 @@ fn check_arm(row: &Row) -> Check {
 
 #[test]
 fn arming_says_what_the_driver_said() {
-    let rows = rows("arm.jsonl");
-    for row in &rows {
-        check_arm(row).unwrap_or_else(|error| panic!("{}: {error}", row.place()));
+    for (recording, rows) in super::recordings("arm.jsonl") {
+        for row in &rows {
+            check_arm(row).unwrap_or_else(|error| panic!("{}: {error}", row.place()));
+        }
+        let counted = BTreeMap::from([("arm".to_owned(), rows.len())]);
+        super::check_tally(&recording, "arm: rows", &counted);
+        change(&rows);
     }
-    assert_eq!(rows.len(), 100);
+}
+
+/// Changes everything in every ninth row; the check notices each.
+fn change(rows: &[Row]) {
     for row in rows.iter().step_by(9) {
         for field in ["ci", "arm_sn", "solicited_only", "cqn"] {
             let value: u64 = row.int(field).expect("a number");
@@ -174,27 +178,48 @@ impl Ordered {
 
 #[test]
 fn a_ring_leaves_what_the_driver_stored() {
-    let rows = rows("order.jsonl");
-    let mut queues = BTreeMap::new();
-    for row in &rows {
-        let api = row.str("api").expect("an api").to_owned();
-        let word = row.hex("stores.1.val8").expect("a word");
-        let qpn = u32::from_be_bytes([0, word[4], word[5], word[6]]);
-        let queue = queues.entry(api).or_insert_with(|| Ordered::new(qpn));
-        let result = queue.check(row);
-        result.unwrap_or_else(|error| panic!("{}: {error}", row.place()));
+    for (recording, rows) in super::recordings("order.jsonl") {
+        let mut counted = BTreeMap::new();
+        let mut queues = BTreeMap::new();
+        for row in &rows {
+            let api = row.str("api").expect("an api").to_owned();
+            super::count(&mut counted, &api[..]);
+            let fresh = !queues.contains_key(&api);
+            let queue = queues.entry(api).or_insert_with(|| Ordered::new(qpn(row)));
+            let result = queue.check(row);
+            result.unwrap_or_else(|error| panic!("{}: {error}", row.place()));
+            if fresh {
+                change_order(row);
+            }
+        }
+        super::check_tally(&recording, "order: rows", &counted);
     }
-    assert_eq!((rows.len(), queues.len()), (6, 2));
+}
 
-    // In a fresh queue the first row holds, and does not when a word or the record differs.
-    let row = &rows[0];
-    let check = |row: &Row| Ordered::new(0xa500dd).check(row);
+/// The number of the queue pair in a row's first word.
+fn qpn(row: &Row) -> u32 {
+    let word = row.hex("stores.1.val8").expect("a word");
+    u32::from_be_bytes([0, word[4], word[5], word[6]])
+}
+
+/// In a fresh queue the first row holds, and does not when a word or the record differs.
+fn change_order(row: &Row) {
+    let check = |other: &Row| Ordered::new(qpn(row)).check(other);
     check(row).expect("as recorded");
-    for field in ["stores.1.val8", "stores.8.val8", "stores.0.dbr"] {
+    let last = row.rows("stores").expect("stores").len() - 1;
+    for field in [
+        "stores.1.val8",
+        &format!("stores.{last}.val8"),
+        "stores.0.dbr",
+    ] {
         let mut bytes = row.hex(field).expect("hex");
         bytes[2] ^= 1;
         let other = row.with(field, to_hex(&bytes).into()).expect("is there");
-        assert!(check(&other).is_err(), "{field}: not noticed");
+        assert!(
+            check(&other).is_err(),
+            "{} {field}: not noticed",
+            row.place()
+        );
     }
 }
 
@@ -205,23 +230,65 @@ enum Unfit {
     Refused,
     /// The driver says 2^32 - 4 inline bytes, for queues without elements and inline bytes.
     InlineUnderflow,
-    /// Core keeps room for an atomic's segments before inline bytes; the driver does not.
-    AtomicWithInline,
+    /// The driver's limits hold for the operations that its caller named (`send_ops_flags`), core's for all of the
+    /// transport. An atomic's segments take the room that the last elements or inline bytes would need.
+    ForFewerOperations,
+    /// A request within the driver's limits has 64 segments or more, which the size field of 6 bits cannot say.
+    SizeOverflows,
 }
 
-const UNFIT: [(Unfit, usize); 3] = [
-    (Unfit::Refused, 8),
-    (Unfit::InlineUnderflow, 2),
-    (Unfit::AtomicWithInline, 1),
-];
+/// What a send queue needs on a transport.
+struct Needs {
+    transport: &'static str,
+    /// Whether core makes a queue of these blocks, elements and inline bytes.
+    make: fn(u32, u32, u32) -> bool,
+    /// Bytes of the longest entry with these elements and inline bytes.
+    longest: fn(u32, u32) -> usize,
+    /// Of these, the bytes for the segments of the longest operation.
+    operation: usize,
+}
+
+impl Needs {
+    const fn of<T: Transport>(transport: &'static str) -> Self {
+        Self {
+            transport,
+            make: send_queue::<T>,
+            longest: SendQueue::<T, Silent>::longest_entry,
+            operation: T::LONGEST_OPERATION,
+        }
+    }
+
+    const ALL: [Self; 4] = [
+        Self::of::<Rc>("RC"),
+        Self::of::<Uc>("UC"),
+        Self::of::<Ud>("UD"),
+        Self::of::<Xrc>("XRC_SEND"),
+    ];
+}
+
+/// Bytes of the segments that the longest of these operations of RC (`ibv_qp_create_send_ops_flags`) has before its
+/// payload; 0 stands for all.
+fn operation_bytes(send_ops: u32) -> usize {
+    const RDMA: u32 = 1 << 0 | 1 << 1 | 1 << 4;
+    const ATOMIC: u32 = 1 << 5 | 1 << 6;
+    match send_ops {
+        0 => 32,
+        ops if ops & ATOMIC != 0 => 32,
+        ops if ops & RDMA != 0 => 16,
+        _ => 0,
+    }
+}
+
+/// A doorbell that nobody hears.
+struct Silent;
+
+// SAFETY: nothing is posted.
+unsafe impl SendDoorbell for Silent {
+    unsafe fn ring(&mut self, _: &bellwire_core::port::Staged) {}
+}
 
 /// Whether a queue of core has entries long enough.
 fn send_queue<T: Transport>(blocks: u32, max_sge: u32, max_inline: u32) -> bool {
-    struct Silent;
-    // SAFETY: nothing is posted.
-    unsafe impl SendDoorbell for Silent {
-        unsafe fn ring(&mut self, _: &bellwire_core::port::Staged) {}
-    }
     let memory = replay::memory(blocks as usize * 64);
     // SAFETY: leaked, and used by this queue alone.
     let queue = unsafe {
@@ -258,36 +325,72 @@ fn check_geometry(row: &Row) -> Check<Option<Unfit>> {
         return Ok(None);
     }
     let (max_sge, max_inline): (u32, u32) = (row.int("cap.1")?, row.int("cap.2")?);
-    let make = match row.str("type")? {
-        "RC" => send_queue::<Rc>,
-        "UC" => send_queue::<Uc>,
-        "UD" => send_queue::<Ud>,
-        "XRC_SEND" => send_queue::<Xrc>,
-        other => return Err(format!("transport {other:?}").into()),
-    };
-    if make(blocks, max_sge, max_inline) {
+    let transport = row.str("type")?;
+    let needs = Needs::ALL.iter().find(|needs| needs.transport == transport);
+    let needs = needs.ok_or_else(|| format!("transport {transport:?}"))?;
+    if (needs.make)(blocks, max_sge, max_inline) {
         return Ok(None);
     }
     if max_inline == u32::MAX - 3 && max_sge == 0 {
         return Ok(Some(Unfit::InlineUnderflow));
     }
-    // An atomic has 16 bytes more of its own than a WRITE.
-    if make(blocks, max_sge, max_inline - 16) {
-        return Ok(Some(Unfit::AtomicWithInline));
+    let named = operation_bytes(row.int("send_ops")?).min(needs.operation);
+    let longest = (needs.longest)(max_sge, max_inline);
+    let of_named = longest - (needs.operation - named);
+    if of_named > MAX_ENTRY {
+        return Ok(Some(Unfit::SizeOverflows));
+    }
+    let room = MAX_ENTRY.min(blocks as usize * BASIC_BLOCK);
+    if longest > room && of_named <= room {
+        return Ok(Some(Unfit::ForFewerOperations));
     }
     Err(format!("no send queue of {blocks} blocks, {max_sge} elements, {max_inline} bytes").into())
 }
 
 #[test]
 fn sizes_that_the_driver_chose_make_queues() {
-    let mut unfit = BTreeMap::new();
-    let rows = rows("geom.jsonl");
-    for row in &rows {
-        let found = check_geometry(row).unwrap_or_else(|error| panic!("{}: {error}", row.place()));
-        if let Some(found) = found {
-            *unfit.entry(found).or_insert(0) += 1;
+    for (recording, rows) in super::recordings("geom.jsonl") {
+        let mut counted = BTreeMap::new();
+        for row in rows {
+            let found = check_geometry(&row);
+            let found = found.unwrap_or_else(|error| panic!("{}: {error}", row.place()));
+            let case = found.map_or("Fits".to_owned(), |found| format!("{found:?}"));
+            super::count(&mut counted, case);
         }
+        super::check_tally(&recording, "geom: rows", &counted);
     }
-    assert_eq!(rows.len(), 150);
-    assert_eq!(unfit, BTreeMap::from(UNFIT));
+}
+
+#[test]
+fn limits_hold_for_every_operation_of_the_transport() {
+    let found = |transport: &str, send_ops: u32, blocks: u32, max_sge: u32, max_inline: u32| {
+        let row = format!(
+            r#"{{"k":"geom","type":"{transport}","api":"wr","send_ops":{send_ops},"sq_wqe_cnt":{blocks},
+                "rq_wqe_cnt":0,"rq_stride":0,"cap":[1,{max_sge},{max_inline},0,0]}}"#
+        );
+        let row = Row::parse("by hand", &row).expect("a row");
+        check_geometry(&row).map_err(|error| error.to_string())
+    };
+    const SEND: u32 = 1 << 2;
+    const WRITE: u32 = 1 << 0;
+    const FETCH_ADD: u32 = 1 << 6;
+    // One request of 30 elements takes 512 bytes as a WRITE, and 528 as an atomic.
+    let fewer = Ok(Some(Unfit::ForFewerOperations));
+    assert_eq!(found("RC", WRITE | SEND, 8, 30, 476), fewer);
+    assert_eq!(found("XRC_SEND", SEND, 8, 30, 476), fewer);
+    assert_eq!(found("RC", WRITE | SEND, 16, 30, 476), Ok(None));
+    // What the driver did not promise is no excuse: an atomic of its own would not fit either.
+    assert!(found("RC", FETCH_ADD, 8, 30, 476).is_err());
+    assert!(found("RC", 0, 8, 30, 476).is_err());
+    // 988 bytes and their length are 62 segments, with control and address segment 64.
+    let overflows = Ok(Some(Unfit::SizeOverflows));
+    assert_eq!(found("RC", WRITE | SEND, 32, 13, 988), overflows);
+    assert_eq!(found("XRC_SEND", SEND, 32, 13, 988), overflows);
+    assert_eq!(found("XRC_SEND", WRITE | SEND, 64, 23, 972), overflows);
+    assert_eq!(
+        found("UC", SEND, 32, 13, 988),
+        fewer,
+        "63 segments as a SEND"
+    );
+    assert_eq!(found("UC", SEND, 32, 13, 972), Ok(None), "63 as a WRITE");
 }

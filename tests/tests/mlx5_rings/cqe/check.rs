@@ -6,7 +6,8 @@
 
 use bellwire_core::cqe::{Cqe64, Cqe128, CqeFormat, CqeOpcode, Syndrome, WcFlags};
 use bellwire_core::cqe::{is_sw_owned, scatter};
-use bellwire_core::wr::{Sge, WcStatus};
+use bellwire_core::op;
+use bellwire_core::wr::{Sge, WcOpcode, WcStatus};
 use bellwire_tests::vectors::{Row, to_hex};
 use std::error::Error;
 use std::fmt::Debug;
@@ -24,8 +25,9 @@ pub enum Deviation {
     PayloadBeyondRoom,
     /// The head of a compressed block is taken for an entry with payload.
     CompressedAsPayload,
-    /// A completed NOP is reported as what the send queue has on record.
-    NopAsRecorded,
+    /// A completed NOP is reported as what the send queue has on record, and so is one of the other operations
+    /// that the driver knows by its record alone. So does core's queue; the entry by itself says NOP or nothing.
+    OperationAsRecorded,
     /// An opcode that completes nothing gives a completion, of which nothing is set.
     CompletionOfNothing,
     /// `ibv_poll_cq` fails at an entry, and the entry is gone.
@@ -133,6 +135,18 @@ fn check_slot(row: &Row, cqe: &Cqe64) -> Check {
         ),
         _ => Ok(()),
     }
+}
+
+/// The operation on record in the recordings: SEND, which is 0 as a completion's opcode.
+const ON_RECORD: Option<u8> = Some(WcOpcode::Send.number());
+
+/// Whether the driver reports the completion as what the send queue has on record, whatever it is: of NOP, SET_PSV,
+/// UMR and MMO. Of an opcode that it does not know, it sets nothing.
+fn is_known_by_record(cqe: &Cqe64) -> bool {
+    const SET_PSV: u8 = 0x20;
+    const MMO: u8 = 0x2f;
+    let known = [op::opcode::NOP, SET_PSV, op::opcode::UMR, MMO];
+    cqe.opcode() == CqeOpcode::Req && known.contains(&cqe.send_opcode())
 }
 
 /// What became of payload within the entry.
@@ -259,10 +273,11 @@ fn check_completion(
 
     same("status", status_number(cqe, payload), wc.opt("status")?)?;
     let number = cqe.wc_opcode().map(|opcode| opcode.number());
-    if opcode == CqeOpcode::Req && cqe.send_opcode() == 0 {
-        same("opcode of a NOP", number, Some(127))?;
-        same("opcode on record", Some(0), wc.opt("opcode")?)?;
-        found.push(Deviation::NopAsRecorded);
+    if is_known_by_record(cqe) {
+        let nop = (cqe.send_opcode() == op::opcode::NOP).then_some(WcOpcode::Nop.number());
+        same("opcode of the entry", number, nop)?;
+        same("opcode on record", ON_RECORD, wc.opt("opcode")?)?;
+        found.push(Deviation::OperationAsRecorded);
     } else {
         same("opcode", number.filter(|_| !early), wc.opt("opcode")?)?;
     }
@@ -320,10 +335,10 @@ fn check_readers(ex: &Row, cqe: &Cqe64, payload: &Payload, checksums: bool) -> C
     if cqe.status().is_some() {
         same("ex status", status_number(cqe, payload), ex.opt("status")?)?;
     }
-    // A NOP's is that of the record (0), and so is any that the driver does not know.
+    // Of one that it does not know the driver gives 0, which is SEND, too.
     let opcode = cqe.wc_opcode().map(|opcode| opcode.number());
-    let opcode = opcode.filter(|&number| number != 127).unwrap_or(0);
-    same("ex opcode", opcode, ex.int("opcode")?)?;
+    let opcode = opcode.filter(|_| !is_known_by_record(cqe));
+    same("ex opcode", opcode.unwrap_or(0), ex.int("opcode")?)?;
     same(
         "ex vendor_err",
         cqe.vendor_err_synd(),

@@ -110,10 +110,18 @@ pub fn replay<T: Recorded>(row: &Row, vectors: &[[u8; 48]]) -> Result<Made> {
     }
     let over_max_post = row.has("note") && row.str("note")?.contains("max_post");
     match last {
+        // What follows a request that core refuses is not compared.
+        _ if made.refused.is_some() => {
+            queue.ring();
+            take_down(&mut made, &queue, record, register);
+        }
         Some(request) if over_max_post => {
             queue.ring();
             take_down(&mut made, &queue, record, register);
-            made.beyond = T::post(&mut queue, &request).is_ok();
+            match T::post(&mut queue, &request) {
+                Ok(()) => made.beyond = true,
+                Err(error) => made.refused = Some((request, error)),
+            }
         }
         Some(request) if !request.is_bad() => {
             let before = snapshot();
