@@ -4,6 +4,7 @@
 //! No `std`, no `alloc`: the caller provides all memory. Rust programs depend on the crate
 //! `bellwire`, which re-exports this one and adds devices, memory and connections.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![no_std]
 
 #[cfg(any(test, loom))]

@@ -18,15 +18,6 @@ pub(crate) use weaken::needs_orderings;
 #[cfg(not(any(loom, all(test, miri))))]
 pub(crate) use core::sync::atomic;
 
-/// Called in a loop that waits for another thread.
-#[inline(always)]
-pub(crate) fn spin() {
-    #[cfg(loom)]
-    loom::thread::yield_now();
-    #[cfg(not(loom))]
-    core::hint::spin_loop();
-}
-
 /// `core::cell::UnsafeCell` with loom's closure interface.
 #[cfg(not(loom))]
 #[derive(Debug)]

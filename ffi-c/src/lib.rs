@@ -12,6 +12,7 @@
 //! - Structs grow at their end: those with a size in `sized`, elements of arrays in `array`.
 //! - A handle counts its users ([`used`]), so that it cannot be destroyed while it is in use.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![allow(
     non_camel_case_types,
     reason = "types and enumerators have the names of the header"

@@ -17,6 +17,8 @@
 //! # Ok::<(), bellwire_memory::MemoryError>(())
 //! ```
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod available;
 mod error;
 pub mod fault;

@@ -3,6 +3,7 @@
 
 use super::cq::Cq;
 use bellwire_core::cqe::{Cqe64, CqeOpcode};
+use bellwire_provider::backoff::Backoff;
 use std::time::{Duration, Instant};
 
 /// The longest time that a drain may take. Devices flush immediately; one that has not done so by then never
@@ -12,8 +13,9 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// Waits until `done`. After a completion queue has failed, nothing completes on it any longer.
 fn wait(failed: impl Fn() -> bool, done: impl Fn() -> bool) {
     let end = Instant::now() + DRAIN;
+    let mut backoff = Backoff::between_polls();
     while !failed() && !done() && Instant::now() < end {
-        std::thread::yield_now();
+        backoff.wait();
     }
 }
 

@@ -4,6 +4,7 @@ use bellwire_core::barrier;
 use bellwire_core::cqe::{Cqe64, is_sw_owned};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
+use bellwire_provider::backoff::Backoff;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The index in the consumer record has 24 bits.
@@ -36,9 +37,10 @@ impl Entries {
                 self.0.store(false, Ordering::Release);
             }
         }
+        let mut backoff = Backoff::between_polls();
         // Acquire: pairs with the Release in `drop`.
         while self.busy.swap(true, Ordering::Acquire) {
-            std::thread::yield_now();
+            backoff.wait();
         }
         let _taken = Taken(&self.busy);
         look()

@@ -28,6 +28,8 @@
 //! - **Address vectors** are copied from libmlx5's handles. Memory windows are bound by entries that core
 //!   builds; the region that each is to be bound to is noted, for when that region is deregistered.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod cq;
 mod domain;
 pub mod drain;

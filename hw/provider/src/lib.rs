@@ -4,7 +4,10 @@
 //! Programs depend on `bellwire`, which re-exports the public parts. Providers are built on this crate, which
 //! does not depend on any of them.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod attr;
+pub mod backoff;
 pub mod error;
 pub mod event;
 pub mod history;

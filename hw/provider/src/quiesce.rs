@@ -30,6 +30,7 @@ mod between;
 
 pub use between::Between;
 
+use crate::backoff::Backoff;
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::OnceLock;
 use std::sync::atomic::compiler_fence;
@@ -166,11 +167,10 @@ impl Section {
         if seen.is_multiple_of(2) {
             return;
         }
-        let mut spins = 0u32;
+        let mut backoff = Backoff::new();
         // Acquire: pairs with the Release in `leave` and `enter`.
         while self.0.load(Ordering::Acquire) == seen {
-            spins += 1;
-            pause(spins);
+            backoff.wait();
         }
     }
 }
@@ -185,28 +185,11 @@ pub fn wait_until_left(sections: &[&Section], bound: std::time::Duration) {
         .filter(|(_, seen)| !seen.is_multiple_of(2))
         .collect();
     let start = std::time::Instant::now();
-    let mut spins = 0u32;
+    let mut backoff = Backoff::new();
     while !entered.is_empty() && start.elapsed() <= bound {
         entered.retain(|(section, seen)| count(section) == *seen);
-        spins += 1;
-        pause(spins);
+        backoff.wait();
     }
-}
-
-/// Waits briefly for another thread.
-#[cfg(not(loom))]
-pub fn pause(spins: u32) {
-    if spins.is_multiple_of(64) {
-        std::thread::yield_now();
-    } else {
-        std::hint::spin_loop();
-    }
-}
-
-/// Lets another thread of the model go on.
-#[cfg(loom)]
-pub fn pause(_: u32) {
-    loom::thread::yield_now();
 }
 
 #[cfg(all(test, any(loom, miri)))]

@@ -9,6 +9,7 @@ use crate::sync::{
     MODELS,
     atomic::{AtomicU64, Ordering},
 };
+use bellwire_provider::backoff::sleep;
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -97,7 +98,11 @@ impl Engine {
     }
 }
 
-/// The loop of a worker.
+/// The loop of a worker, which waits for doorbells and not for a thread: it sleeps sooner than [`Backoff`], and for a
+/// shorter time.
+///
+/// [`Backoff`]: bellwire_provider::backoff::Backoff
+#[expect(clippy::disallowed_methods, reason = "it sleeps in the end")]
 pub(super) fn work(hca: &Hca, worker: usize) {
     let Some(engine) = &hca.engine else { return };
     let rung = &engine.workers[worker];
@@ -117,7 +122,7 @@ pub(super) fn work(hca: &Hca, worker: usize) {
         match idle {
             0..SPINS => std::hint::spin_loop(),
             SPINS..YIELDS => std::thread::yield_now(),
-            _ => std::thread::sleep(SLEEP),
+            _ => sleep(SLEEP),
         }
     }
     // Entries that were posted before the stop are still completed.

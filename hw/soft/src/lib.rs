@@ -18,6 +18,8 @@
 //!
 //! Requests to another process leave `run` through `remote`; requests from another process arrive there.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod arm;
 mod attempt;
 mod clock;

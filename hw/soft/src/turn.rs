@@ -8,7 +8,7 @@ mod biased;
 pub use biased::{Biased, HeldByAnother, Hold, Thread};
 
 use crate::sync::atomic::{AtomicBool, Ordering};
-use bellwire_provider::quiesce::pause;
+use bellwire_provider::backoff::Backoff;
 
 /// Spin lock for the data beside it.
 #[derive(Debug, Default)]
@@ -19,18 +19,18 @@ pub struct Turn(AtomicBool);
 pub struct Taken<'a>(&'a Turn);
 
 impl Turn {
-    /// Waits for the turn. The wait is short: a holder copies one message.
+    /// Waits for the turn. The wait is short: a holder copies one message. Only if the holder does not run, the wait
+    /// [sleeps](Backoff).
     #[inline]
     pub fn take(&self) -> Taken<'_> {
-        let mut spins = 0u32;
+        let mut backoff = Backoff::new();
         loop {
             if let Some(taken) = self.try_take() {
                 return taken;
             }
             // Relaxed: only waits until the exchange can succeed.
             while self.0.load(Ordering::Relaxed) {
-                spins += 1;
-                pause(spins);
+                backoff.wait();
             }
         }
     }

@@ -25,6 +25,7 @@
 //!
 //! The names are those of C, and are documented in the manual pages of the libraries.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![allow(
     non_camel_case_types,
     non_snake_case,

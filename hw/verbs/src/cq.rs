@@ -29,6 +29,7 @@ use crate::error::Error;
 use bellwire_core::cqe::{Cqe64, owner_bit};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
+use bellwire_provider::backoff::Backoff;
 use bellwire_provider::event::AsyncQueue;
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -195,9 +196,10 @@ impl Cq {
 
     #[cold]
     fn wait(&self) {
+        let mut backoff = Backoff::between_polls();
         // Acquire: pairs with the Release when [`Taken`] is dropped.
         while self.state.swap(TAKEN, Ordering::Acquire) == TAKEN {
-            std::thread::yield_now();
+            backoff.wait();
         }
     }
 

@@ -24,6 +24,8 @@
 //!   as another device's (`Pd::register_dmabuf`), and changed in place (`Mr::reregister`), where the driver
 //!   supports it.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod ah;
 mod attr;
 mod calls;

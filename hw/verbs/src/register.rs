@@ -1,6 +1,7 @@
 //! Doorbell registers that several queue pairs share.
 
 use bellwire_core::queue::SharedRegister;
+use bellwire_provider::backoff::wait_after;
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,7 +24,7 @@ impl Registers {
         }
         registers.retain(|_, register| register.strong_count() != 0);
         // SAFETY: the caller guarantees that the register is aligned, valid, and only written through this.
-        let made = Arc::new(unsafe { SharedRegister::new(register, size) });
+        let made = Arc::new(unsafe { SharedRegister::new(register, size, wait_after) });
         registers.insert(address, Arc::downgrade(&made));
         made
     }

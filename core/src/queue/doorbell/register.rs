@@ -7,7 +7,6 @@ use crate::barrier;
 use crate::sync::{
     UnsafeCell,
     atomic::{AtomicBool, Ordering},
-    spin,
 };
 use core::ptr::NonNull;
 
@@ -80,6 +79,7 @@ impl Register for Private {
 #[derive(Debug)]
 pub struct SharedRegister {
     locked: AtomicBool,
+    wait: fn(u32),
     /// Byte offset of the next half. Accessed only with the lock held.
     half: UnsafeCell<usize>,
     register: NonNull<u64>,
@@ -92,14 +92,16 @@ unsafe impl Send for SharedRegister {}
 unsafe impl Sync for SharedRegister {}
 
 impl SharedRegister {
-    /// Creates a shared register with halves of `size` bytes.
+    /// Creates a shared register with halves of `size` bytes. A queue that finds another one writing calls `wait` until
+    /// it is done, with how often it has tried: the other's thread may have been descheduled.
     ///
     /// # Safety
     /// The requirements of [`Private::new`], except that several queues may ring it, all through
     /// this value.
-    pub unsafe fn new(register: NonNull<u64>, size: usize) -> Self {
+    pub unsafe fn new(register: NonNull<u64>, size: usize, wait: fn(u32)) -> Self {
         Self {
             locked: AtomicBool::new(false),
+            wait,
             half: UnsafeCell::new(0),
             register,
             size,
@@ -126,11 +128,13 @@ impl Register for Shared<'_> {
         let shared = self.0;
         // Acquire: pairs with the Release below. Relaxed: the lock was not taken.
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+        let mut tries = 0u32;
         while (shared.locked)
             .compare_exchange(false, true, acquire, relaxed)
             .is_err()
         {
-            spin();
+            tries = tries.saturating_add(1);
+            (shared.wait)(tries);
         }
         shared.half.with_mut(|half| {
             // SAFETY: the lock is held; the half lies within the register.
@@ -158,7 +162,8 @@ mod loom_models {
             let memory = Box::into_raw(Box::new([0_u64; 64]));
             let register = NonNull::new(memory.cast()).expect("a box");
             // SAFETY: two halves of 256 bytes, freed below.
-            let shared = Arc::new(unsafe { SharedRegister::new(register, 256) });
+            let shared =
+                Arc::new(unsafe { SharedRegister::new(register, 256, |_| thread::yield_now()) });
             let ring = |shared: Arc<SharedRegister>, value: u64| {
                 // SAFETY: the model's threads end before it is dropped.
                 let shared: &'static SharedRegister = unsafe { &*Arc::as_ptr(&shared) };
@@ -199,7 +204,7 @@ mod tests {
         let mut memory = vec![0_u64; 64];
         let register = NonNull::new(memory.as_mut_ptr()).expect("a vector");
         // SAFETY: two halves of 256 bytes, which outlive the threads.
-        let shared = unsafe { SharedRegister::new(register, 256) };
+        let shared = unsafe { SharedRegister::new(register, 256, |_| thread::yield_now()) };
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {

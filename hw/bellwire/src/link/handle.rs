@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::pd::Pd;
 use bellwire_core::fault::Fault;
 use bellwire_core::queue::Completion;
+use bellwire_provider::backoff::Backoff;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -353,9 +354,12 @@ impl Link {
             drained.retired += u64::from(completion.retired);
             each(completion);
         };
+        let mut backoff = Backoff::between_polls();
         loop {
             let ended = matches!(self.state(), LinkState::Ended(_));
-            if self.poll(usize::MAX, &mut count) == 0 && ended {
+            if self.poll(usize::MAX, &mut count) != 0 {
+                backoff.reset();
+            } else if ended {
                 break;
             }
             if start.elapsed() >= within
@@ -363,7 +367,7 @@ impl Link {
             {
                 state.protocol.close_now();
             }
-            std::thread::yield_now();
+            backoff.wait();
         }
         drained.retired += u64::from(self.unreported());
         drained

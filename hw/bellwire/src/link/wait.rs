@@ -4,9 +4,9 @@ use super::completion::LinkCompletion;
 use super::handle::Link;
 use super::set::{LinkId, LinkSet};
 use crate::error::Error;
+use bellwire_provider::backoff::Backoff;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::hint::spin_loop;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,10 @@ impl Wait<'_> {
     /// Waits until `turn` finds something: it polls, and returns how many outcomes there were, or that the program
     /// has something else to see.
     #[inline]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "for as long as the program has said"
+    )]
     fn until<W: Waitable>(
         &self,
         of: &mut W,
@@ -87,8 +91,17 @@ impl Wait<'_> {
         let start = Instant::now();
         let is_over = || self.timeout.is_some_and(|all| start.elapsed() >= all);
         loop {
-            while (of.has_work() || start.elapsed() < self.spin) && !is_over() {
-                spin_loop();
+            let mut backoff = Backoff::new();
+            while !is_over() {
+                if start.elapsed() < self.spin {
+                    // The program has chosen for how long.
+                    std::hint::spin_loop();
+                } else if of.has_work() {
+                    // Which another thread may have to go on with.
+                    backoff.wait();
+                } else {
+                    break;
+                }
                 if let Some(found) = turn(of) {
                     return Ok(found);
                 }

@@ -6,6 +6,7 @@ use super::repost::Receive;
 use super::state::RecoveryState;
 use crate::event::Bell;
 use bellwire_core::fault::Fault;
+use bellwire_provider::backoff::sleep;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -175,7 +176,7 @@ fn recover(mut state: Box<RecoveryState>, shared: &Shared) -> Box<RecoveryState>
         if !state.protocol.busy() {
             break;
         }
-        std::thread::sleep(PAUSE);
+        sleep(PAUSE);
     }
     state
 }

@@ -19,7 +19,8 @@
 use super::{Taken, Turn};
 use crate::sync::MODELS;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use bellwire_provider::quiesce::{Barriers, pause};
+use bellwire_provider::backoff::Backoff;
+use bellwire_provider::quiesce::Barriers;
 use std::cell::UnsafeCell;
 use std::time::{Duration, Instant};
 
@@ -231,7 +232,7 @@ impl Biased {
     /// Waits for the turn, while no other thread holds it.
     #[inline]
     pub fn take(&self, me: Thread) -> Result<Hold<'_>, HeldByAnother> {
-        let mut spins = 0u32;
+        let mut backoff = Backoff::new();
         loop {
             if let Some(hold) = self.try_take(me) {
                 return Ok(hold);
@@ -239,8 +240,7 @@ impl Biased {
             if self.is_held_by_another(me) {
                 return Err(HeldByAnother);
             }
-            spins += 1;
-            pause(spins);
+            backoff.wait();
         }
     }
 
@@ -261,7 +261,7 @@ impl Biased {
         wait: impl Fn(),
         try_take: impl Fn() -> Option<Hold<'a>>,
     ) -> Hold<'a> {
-        let mut spins = 0;
+        let mut backoff = Backoff::new();
         loop {
             let hold = try_take().or_else(|| match self.is_held_by_another(me) {
                 // Unless the holder has given it back meanwhile.
@@ -271,8 +271,7 @@ impl Biased {
             if let Some(hold) = hold {
                 return hold;
             }
-            spins += 1;
-            pause(spins);
+            backoff.wait();
         }
     }
 

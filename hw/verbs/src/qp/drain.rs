@@ -7,6 +7,7 @@ use super::super::sys;
 use super::super::tag::Kind;
 use super::{Qp, Way};
 use bellwire_core::qp::QpState;
+use bellwire_provider::backoff::Backoff;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -80,17 +81,19 @@ impl Qp {
         let _ = self.error();
         let start = Instant::now();
         let mut last = start;
+        let mut backoff = Backoff::between_polls();
         while self.drained.load(Ordering::Relaxed) & wanted != wanted {
             let found: u32 = self.cqs().map(Cq::fetch_all).sum();
             let now = Instant::now();
             if found != 0 {
                 last = now;
+                backoff.reset();
             }
             let silent = now - last >= QUIET && self.cqs().any(|cq| cq.overrun());
             if silent || now - start >= DRAIN {
                 break;
             }
-            std::thread::yield_now();
+            backoff.wait();
         }
         self.fetch_completions();
     }

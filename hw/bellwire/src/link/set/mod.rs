@@ -27,6 +27,7 @@ use crate::recorder::{DumpOptions, Record};
 use crate::srq::SrqInit;
 use attention::Attention;
 use bellwire_core::fault::Fault;
+use bellwire_provider::backoff::Backoff;
 use deadlines::{Deadlines, Due};
 use held::Held;
 pub use id::{LinkId, NoLink};
@@ -459,7 +460,13 @@ impl LinkSet {
             each(id, completion);
         };
         let ended = |joined: &Joined| matches!(joined.member.state(), LinkState::Ended(_));
-        while self.poll(usize::MAX, &mut count) != 0 || !self.slots.iter().all(ended) {
+        let mut backoff = Backoff::between_polls();
+        loop {
+            if self.poll(usize::MAX, &mut count) != 0 {
+                backoff.reset();
+            } else if self.slots.iter().all(ended) {
+                break;
+            }
             if start.elapsed() >= within {
                 for id in &ids {
                     if let Some(state) = self.slots.get_mut(*id).and_then(Joined::state) {
@@ -468,7 +475,7 @@ impl LinkSet {
                     }
                 }
             }
-            std::thread::yield_now();
+            backoff.wait();
         }
         let left = (self.slots.iter())
             .filter_map(|joined| joined.member.here())

@@ -15,6 +15,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::event::{Bell, Watcher, wait};
 use crate::link::{Exchange, ExchangeError};
+use bellwire_provider::backoff::sleep;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -446,7 +447,7 @@ impl Exchange for Incoming {
                 if see_to(&desk, &channel).is_err() {
                     // Each link gets the error from a poll. The system may recover from it later.
                     lock(&desk).sessions.values().for_each(Session::wake);
-                    std::thread::sleep(PAUSE);
+                    sleep(PAUSE);
                 }
                 true
             });

@@ -16,6 +16,7 @@ use bellwire_core::fault::CmEvent;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
 use bellwire_core::wr::QpType;
 use bellwire_provider::attr::PortState;
+use bellwire_provider::backoff::Backoff;
 use bellwire_provider::limits::required;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -412,6 +413,7 @@ fn take(
         let address = address::socket_of(scope, space, *rival, port)?;
         socket::is_taken(&address)
     };
+    let mut backoff = Backoff::between_polls();
     for look in 1..=looks {
         // Bind first, then check: of two conflicting ends at least one sees the other.
         let socket = socket::make()?;
@@ -424,7 +426,7 @@ fn take(
         }
         drop(socket);
         if look != looks {
-            std::thread::yield_now();
+            backoff.wait();
         }
     }
     Ok(None)
