@@ -5,6 +5,7 @@
 //! Many need root, to drop privileges or to make namespaces. Without it they say so, and are ignored.
 
 mod memory;
+mod realtime;
 
 use libtest_mimic::{Arguments, Trial};
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ struct Area {
 }
 
 /// Every area.
-const AREAS: &[Area] = &[memory::AREA];
+const AREAS: &[Area] = &[memory::AREA, realtime::AREA];
 
 fn main() -> ExitCode {
     if let Ok(name) = std::env::var(bellwire_tests::child::ROLE) {
