@@ -39,11 +39,11 @@ pub struct bw_qp_attr {
     pub qp_access_flags: u32,
     /// Send requests in flight, as in `bw_qp_init_attr`, like the next four fields.
     pub max_send_wr: u32,
-    /// Receives in flight.
+    /// Receives in flight; 0 without a receive queue of its own.
     pub max_recv_wr: u32,
     /// Scatter/gather elements of a send request.
     pub max_send_sge: u32,
-    /// Scatter/gather elements of a receive.
+    /// Scatter/gather elements of a receive; 0 without a receive queue of its own.
     pub max_recv_sge: u32,
     /// Inline bytes of a send request.
     pub max_inline_data: u32,

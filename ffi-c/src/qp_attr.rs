@@ -22,11 +22,12 @@ pub struct bw_qp_init_attr {
     pub size: u32,
     /// Send requests in flight.
     pub max_send_wr: u32,
-    /// Receives in flight.
+    /// Receives in flight. Ignored for a queue pair on a shared receive queue and for an XRC initiator,
+    /// which have no receive queue of their own: `bw_qp_query` returns 0.
     pub max_recv_wr: u32,
     /// Scatter/gather elements of a send request.
     pub max_send_sge: u32,
-    /// Scatter/gather elements of a receive.
+    /// Scatter/gather elements of a receive. Ignored like `max_recv_wr`.
     pub max_recv_sge: u32,
     /// Inline bytes of a send request.
     pub max_inline_data: u32,

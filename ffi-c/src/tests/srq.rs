@@ -5,6 +5,8 @@ use crate::code::*;
 use crate::direct::*;
 use crate::event::*;
 use crate::number::bw_send_flags::*;
+use crate::modify::*;
+use crate::number::bw_qp_type;
 use crate::srq::*;
 use std::ffi::c_void;
 
@@ -141,4 +143,47 @@ fn a_queue_of_another_domain_is_foreign() {
     }
     ours.destroy();
     theirs.destroy();
+}
+
+/// `ibv_create_qp(3)`: the limits of receives mean nothing without a receive queue of its own.
+#[test]
+fn limits_of_receives_are_ignored() {
+    let world = World::new(&sized!(bw_soft_config {}));
+    let (device, pd) = (world.device, world.pd);
+    let kinds = [
+        bw_qp_type::BW_QPT_RC,
+        bw_qp_type::BW_QPT_UC,
+        bw_qp_type::BW_QPT_UD,
+        bw_qp_type::BW_QPT_XRC_SEND,
+    ];
+    // SAFETY: valid handles and structs.
+    unsafe {
+        let shared = made(|srq| bw_srq_create(pd, null(), srq));
+        let attr = sized!(bw_cq_attr { entries: 4096 });
+        for kind in kinds {
+            let cq = made(|cq| bw_cq_create(device, &attr, cq));
+            let xrc = kind == bw_qp_type::BW_QPT_XRC_SEND;
+            let srq = if xrc { null_mut() } else { shared };
+            for beyond in [0, u32::MAX] {
+                let init = sized!(bw_qp_init_attr {
+                    max_recv_wr: beyond,
+                    max_recv_sge: beyond,
+                    qp_type: kind as u32,
+                    srq: srq
+                });
+                let (mut sends, mut receives) = (0, 0);
+                ok(bw_qp_cq_entries(&init, &mut sends, &mut receives));
+                assert!(receives < 4096, "{receives}");
+                let qp = made(|qp| bw_qp_create(pd, cq, cq, &init, qp));
+                let mut attr = sized!(bw_qp_attr {});
+                ok(bw_qp_query(qp, &mut attr));
+                assert_eq!((attr.max_recv_wr, attr.max_recv_sge), (0, 0));
+                assert!(attr.max_send_wr >= init.max_send_wr);
+                ok(bw_qp_destroy(qp));
+            }
+            ok(bw_cq_destroy(cq));
+        }
+        ok(bw_srq_destroy(shared, None, null_mut()));
+    }
+    world.destroy();
 }

@@ -7,7 +7,7 @@ use bellwire::queue::PostError;
 use bellwire::state::QpState;
 use bellwire::wqe::*;
 use bellwire::wr::{Sge, WcStatus};
-use bellwire::{ConnectAttr, Cq, Device, Error, Qp, Region, Srq, SrqInit};
+use bellwire::{ConnectAttr, Cq, Device, Error, Qp, QpInit, Region, Srq, SrqInit};
 use bellwire_tests::fixture::*;
 use std::collections::HashSet;
 
@@ -49,6 +49,8 @@ rules! {
         "None, or more than the device has, is refused.";
     another_domains_is_refused: "ibv_create_qp(3)",
         "Queue pair and shared receive queue belong to one protection domain.";
+    limits_of_receives_are_ignored: "ibv_create_qp(3), max_recv_wr, max_recv_sge",
+        "With a shared receive queue both are ignored, whatever they are, and queried as 0.";
 }
 
 const OK: WcStatus = WcStatus::Success;
@@ -428,4 +430,30 @@ fn another_domains_is_refused(p: &Provider) {
     let other = w.device.alloc_pd();
     let refused = other.create_qp_on_srq::<Rc>(&mut cq, &w.srq, &init());
     assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
+}
+
+fn limits_of_receives_are_ignored(p: &Provider) {
+    let mut w = World::new(p, 1, 4);
+    for beyond in [0, u32::MAX] {
+        let init = QpInit {
+            max_recv_wr: beyond,
+            max_recv_sge: beyond,
+            ..init()
+        };
+        let mut cq = w.device.create_cq(1024).expect("a queue");
+        let pd = w.srq.pd().clone();
+        let made = pd.create_qp_on_srq(&mut cq, &w.srq, &init);
+        let mut qp: Qp = made.unwrap_or_else(|error| panic!("{beyond}: {error}"));
+        let cap = qp.query().cap;
+        assert_eq!((cap.max_recv_wr, cap.max_recv_sge), (0, 0), "{beyond}");
+        assert!(cap.max_send_wr >= init.max_send_wr);
+
+        let mut sender = End::new(w.senders[0].qp.pd(), p.quiet, &bellwire_tests::fixture::init());
+        connect_with(&mut sender.qp, &mut qp, &ConnectAttr::default());
+        w.post(5);
+        sender.go(1, Send {}, Inline(b"here"));
+        assert_eq!(sender.outcome(), (1, OK));
+        let done = wait(&mut cq);
+        assert_eq!((done.wr_id, done.status()), (5, OK));
+    }
 }

@@ -7,7 +7,7 @@ use bellwire::state::QpState;
 use bellwire::wqe::*;
 use bellwire::wr::{Remote, WcOpcode, WcStatus};
 use bellwire::{
-    AccessFlags, Cq, Device, Error, Pd, Qp, QpTransport, Srq, SrqInit, XrcTarget, Xrcd,
+    AccessFlags, Cq, Device, Error, Pd, Qp, QpInit, QpTransport, Srq, SrqInit, XrcTarget, Xrcd,
 };
 use bellwire_tests::fixture::*;
 use std::sync::atomic::Ordering;
@@ -41,6 +41,8 @@ rules! {
         "State and attributes, as they were set.";
     an_initiator_has_no_receive_queue: "IBTA vol. 1, annex A14",
         "Receives posted to it are refused.";
+    limits_of_receives_are_ignored: "ibv_create_qp(3), max_recv_wr, max_recv_sge",
+        "An initiator is created whatever both are, and they are queried as 0.";
     a_silent_target_is_given_up: "IBTA vol. 1, 9.9.2",
         "Retries run out as on a reliable connection.";
     an_xrc_srq_serves_no_other_transport: "ibv_create_qp(3)",
@@ -338,6 +340,23 @@ fn a_silent_target_is_given_up(p: &Provider) {
         .expect("ERR");
     w.go(number, RdmaWrite { remote }, NoPayload);
     w.completes(WcStatus::RetryExcErr);
+}
+
+fn limits_of_receives_are_ignored(p: &Provider) {
+    let w = World::new(p);
+    for beyond in [0, u32::MAX] {
+        let init = QpInit {
+            max_recv_wr: beyond,
+            max_recv_sge: beyond,
+            ..init()
+        };
+        let mut cq = w.device.create_cq(256).expect("a queue");
+        let made = w.pd.create_qp_of::<Xrc>(&mut cq, &init);
+        let qp = made.unwrap_or_else(|error| panic!("{beyond}: {error}"));
+        let cap = qp.query().cap;
+        assert_eq!((cap.max_recv_wr, cap.max_recv_sge), (0, 0), "{beyond}");
+        assert!(cap.max_send_wr >= init.max_send_wr);
+    }
 }
 
 fn an_xrc_srq_serves_no_other_transport(p: &Provider) {

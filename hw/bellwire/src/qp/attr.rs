@@ -16,15 +16,18 @@ use bellwire_provider::limits::in_range;
 use bellwire_provider::source::ProviderKind;
 
 /// The attributes of a new queue pair (`ibv_qp_init_attr`).
+///
+/// A queue pair with a shared receive queue and an XRC initiator have no receive queue of their own:
+/// `max_recv_wr` and `max_recv_sge` are ignored for them, and [queried](crate::Qp::query) as 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInit {
     /// The most send requests in flight.
     pub max_send_wr: u32,
-    /// The most receives in flight.
+    /// The most receives in flight. Ignored without a receive queue of its own.
     pub max_recv_wr: u32,
     /// The most scatter/gather elements of a send request.
     pub max_send_sge: u32,
-    /// The most scatter/gather elements of a receive.
+    /// The most scatter/gather elements of a receive. Ignored without a receive queue of its own.
     pub max_recv_sge: u32,
     /// The most inline bytes of a send request.
     pub max_inline_data: u32,
@@ -80,6 +83,16 @@ impl QpInit {
             send_blocks: self.send_blocks::<T>(),
             recv_count,
             recv_stride,
+        }
+    }
+
+    /// The attributes of a queue pair without a receive queue of its own: as `ibv_create_qp(3)`, which ignores
+    /// both limits then.
+    pub(super) fn without_receives(self) -> Self {
+        Self {
+            max_recv_wr: 0,
+            max_recv_sge: 0,
+            ..self
         }
     }
 

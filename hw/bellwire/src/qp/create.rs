@@ -39,7 +39,7 @@ impl Pd {
     }
 
     /// Creates a queue pair that receives from a shared receive queue; these receives complete on the queue
-    /// pair's completion queue.
+    /// pair's completion queue. `max_recv_wr` and `max_recv_sge` are ignored.
     ///
     /// # Errors
     /// Those of [`create_qp`](Self::create_qp); the shared receive queue belongs to another protection
@@ -56,6 +56,11 @@ impl Pd {
 
 impl<T: QpTransport> Qp<T> {
     fn create(pd: &Pd, mut cqs: Cqs<'_>, init: &QpInit, srq: Option<&Srq>) -> Result<Self, Error> {
+        let own = T::RECEIVES && srq.is_none();
+        let init = &match own {
+            true => *init,
+            false => init.without_receives(),
+        };
         init.check::<T>(pd.device())?;
         check_context(pd.device(), &cqs)?;
         let srq = srq.map(|srq| srq.shared_with(pd)).transpose()?;
@@ -63,7 +68,7 @@ impl<T: QpTransport> Qp<T> {
             Cqs::Shared(cq) => (cq.shared().clone(), cq.shared().clone()),
             Cqs::Split(send, recv) => (send.shared().clone(), recv.shared().clone()),
         };
-        let sizes = init.sizes::<T>(T::RECEIVES && srq.is_none());
+        let sizes = init.sizes::<T>(own);
         let parts = Wanted {
             pd,
             init,
@@ -79,7 +84,7 @@ impl<T: QpTransport> Qp<T> {
             sq,
             mut rq,
         } = pd.device().hca.create_qp(parts)?;
-        if !T::RECEIVES || srq.is_some() {
+        if !own {
             rq.set_absent();
         }
         let qp = Qp {

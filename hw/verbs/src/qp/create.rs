@@ -121,11 +121,9 @@ pub(super) unsafe fn create(
             false => 0,
         },
         max_send_sge: config.max_send_sge.max(1),
-        max_recv_sge: match config.transport {
-            QpType::XrcSend => 0,
-            QpType::Rc | QpType::Uc | QpType::Ud | QpType::XrcRecv | QpType::Dci => {
-                config.max_recv_sge.max(1)
-            }
+        max_recv_sge: match receives {
+            true => config.max_recv_sge.max(1),
+            false => 0,
         },
         max_inline_data: config.max_inline_data,
     };

@@ -80,7 +80,13 @@ pub fn create(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
         return Err(Errno::OPNOTSUPP);
     }
     let attr = context.device().attr();
-    if asked.max_send_sge > attr.max_sge || asked.max_recv_sge > attr.max_sge {
+    // As the kernel: limits of receives mean nothing without a receive queue of its own.
+    let own_receives = asked.is_srq == 0 && !matches!(transport, QpType::XrcSend | QpType::XrcRecv);
+    let (max_recv_wr, max_recv_sge) = match own_receives {
+        true => (asked.max_recv_wr, asked.max_recv_sge),
+        false => (0, 0),
+    };
+    if asked.max_send_sge > attr.max_sge || max_recv_sge > attr.max_sge {
         return Err(Errno::INVAL);
     }
     let mut state = context.state();
@@ -107,9 +113,9 @@ pub fn create(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
     }
     let cap = QpCap {
         max_send_wr: asked.max_send_wr,
-        max_recv_wr: asked.max_recv_wr,
+        max_recv_wr,
         max_send_sge: asked.max_send_sge,
-        max_recv_sge: asked.max_recv_sge,
+        max_recv_sge,
         max_inline_data: asked.max_inline_data,
     };
     let object = QpObject {
