@@ -1389,11 +1389,12 @@ typedef struct bw_qp_init_attr {
     uint32_t size;
     // Send requests in flight.
     uint32_t max_send_wr;
-    // Receives in flight.
+    // Receives in flight. Ignored for a queue pair on a shared receive queue and for an XRC initiator,
+    // which have no receive queue of their own: `bw_qp_query` returns 0.
     uint32_t max_recv_wr;
     // Scatter/gather elements of a send request.
     uint32_t max_send_sge;
-    // Scatter/gather elements of a receive.
+    // Scatter/gather elements of a receive. Ignored like `max_recv_wr`.
     uint32_t max_recv_sge;
     // Inline bytes of a send request.
     uint32_t max_inline_data;
@@ -1658,11 +1659,11 @@ typedef struct bw_qp_attr {
     uint32_t qp_access_flags;
     // Send requests in flight, as in `bw_qp_init_attr`, like the next four fields.
     uint32_t max_send_wr;
-    // Receives in flight.
+    // Receives in flight; 0 without a receive queue of its own.
     uint32_t max_recv_wr;
     // Scatter/gather elements of a send request.
     uint32_t max_send_sge;
-    // Scatter/gather elements of a receive.
+    // Scatter/gather elements of a receive; 0 without a receive queue of its own.
     uint32_t max_recv_sge;
     // Inline bytes of a send request.
     uint32_t max_inline_data;
