@@ -4,9 +4,9 @@ use super::*;
 use crate::code::*;
 use crate::direct::*;
 use crate::event::*;
-use crate::number::bw_send_flags::*;
 use crate::modify::*;
 use crate::number::bw_qp_type;
+use crate::number::bw_send_flags::*;
 use crate::srq::*;
 use std::ffi::c_void;
 

@@ -448,7 +448,11 @@ fn limits_of_receives_are_ignored(p: &Provider) {
         assert_eq!((cap.max_recv_wr, cap.max_recv_sge), (0, 0), "{beyond}");
         assert!(cap.max_send_wr >= init.max_send_wr);
 
-        let mut sender = End::new(w.senders[0].qp.pd(), p.quiet, &bellwire_tests::fixture::init());
+        let mut sender = End::new(
+            w.senders[0].qp.pd(),
+            p.quiet,
+            &bellwire_tests::fixture::init(),
+        );
         connect_with(&mut sender.qp, &mut qp, &ConnectAttr::default());
         w.post(5);
         sender.go(1, Send {}, Inline(b"here"));
