@@ -297,7 +297,8 @@ pub struct bw_endpoint {
     pub size: u32,
     /// Queue pair number.
     pub qp_num: u32,
-    /// Initial PSN.
+    /// PSN of the first packet that the queue pair sends in this life: random, and another one after each
+    /// `bw_qp_reset`.
     pub psn: u32,
     /// 0.
     pub reserved: u32,

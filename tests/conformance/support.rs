@@ -30,7 +30,7 @@ pub fn quick_rnr() -> ConnectAttr {
     }
 }
 
-/// Every attribute with a value that a reliable connection of this device to `peer` can have.
+/// Every attribute with a value that a reliable connection of this device to `peer` can have, but for `sq_psn`.
 pub fn attr(device: &Device, state: QpState, peer: &Endpoint) -> QpAttr {
     let ah_attr = device.way_to(peer, 1, None);
     QpAttr {
@@ -87,7 +87,10 @@ pub fn bring(qp: &mut Qp, peer: &Endpoint, state: QpState) {
         }
     };
     for &(to, mask) in way {
-        let attr = attr(qp.pd().device(), to, peer);
+        let attr = QpAttr {
+            sq_psn: qp.endpoint().psn,
+            ..attr(qp.pd().device(), to, peer)
+        };
         qp.modify(&attr, mask | QpAttrMask::STATE)
             .unwrap_or_else(|error| panic!("to {to}: {error}"));
     }

@@ -200,7 +200,8 @@ impl Device {
 
     /// The address of a queue pair of this device, by this port and this entry of its GID table, or the entry
     /// that the device prefers. Fields that cannot be queried are zero: the device has failed, or does not
-    /// have the port.
+    /// have the port. `psn` is zero: for a connection, pass [`Qp::endpoint`](crate::Qp::endpoint) to the peer, which
+    /// has that of the queue pair.
     pub fn endpoint(&self, qp_num: u32, port_num: u8, gid_index: Option<u8>) -> Endpoint {
         let index = self.gid_index(port_num, gid_index);
         Endpoint {

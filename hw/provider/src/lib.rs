@@ -16,6 +16,7 @@ pub mod limits;
 pub mod numbers;
 pub mod path;
 pub mod pinned;
+pub mod psn;
 pub mod quiesce;
 pub mod source;
 mod sync;

@@ -22,6 +22,7 @@ mod meeting;
 mod operations;
 mod panics;
 mod paths;
+mod psns;
 mod recorder;
 mod retries;
 mod srq;

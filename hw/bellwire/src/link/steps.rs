@@ -10,7 +10,7 @@ use bellwire_core::fault::Fault;
 use bellwire_core::fault::plan::{Step, StepResult};
 use bellwire_core::link::{ConnInfo, Endpoint, LocalInfo};
 use bellwire_provider::attr::PortState;
-use std::hash::BuildHasher;
+use bellwire_provider::psn::random_psn;
 
 /// The GID of an empty entry of the GID table.
 const NO_GID: [u8; 16] = [0; 16];
@@ -261,8 +261,7 @@ impl RecoveryState {
         let (mut endpoint, index) = self.endpoint();
         self.address = (endpoint.lid, endpoint.gid, index);
         // A random PSN: late packets of an earlier connection are not taken for packets of this one.
-        let random = std::hash::RandomState::new().hash_one(self.protocol.epoch());
-        self.psn = random as u32 & 0xff_ffff;
+        self.psn = random_psn();
         endpoint.psn = self.psn;
         Ok(LocalInfo {
             conn: ConnInfo {

@@ -13,6 +13,7 @@ use crate::srq::{Srq, SrqShared};
 use bellwire_core::queue::{Attach, RecvQueue, SendQueue, SendQueueInit, SrqUser, UserIndex};
 use bellwire_core::wqe::Rc;
 use bellwire_provider::life::Life;
+use bellwire_provider::psn::random_psn;
 use std::sync::Arc;
 
 impl Pd {
@@ -98,6 +99,7 @@ impl<T: QpTransport> Qp<T> {
             srq,
             destroyed: false,
             udp_sport: None,
+            psn: random_psn(),
             pd: pd.clone(),
             notes: Notes::default(),
         };

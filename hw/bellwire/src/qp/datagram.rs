@@ -14,8 +14,7 @@ impl Qp<Ud> {
     /// Those of [`modify`](Self::modify).
     pub fn start(&mut self, connect: &ConnectAttr) -> Result<(), Error> {
         connect.check(self.pd().device(), QpType::Ud)?;
-        let psn = self.endpoint().psn;
-        let mut attr = connect.ready(self.pd().device(), &Endpoint::default(), psn)?;
+        let mut attr = connect.ready(self.pd().device(), &Endpoint::default(), self.psn)?;
         self.step(QpState::Init, &attr)?;
         attr.qp_state = QpState::Rts;
         self.step(QpState::Rtr, &attr)

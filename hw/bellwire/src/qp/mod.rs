@@ -31,6 +31,7 @@ use bellwire_core::qp::{Post, QpAttr, QpAttrMask, QpCap, QpState, behaviour};
 use bellwire_core::queue::{Unfinished, UserIndex};
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::Rc;
+use bellwire_provider::psn::random_psn;
 use bellwire_provider::source::ProviderKind;
 pub(crate) use create::{Made, Wanted, attach, life};
 use std::sync::Arc;
@@ -57,6 +58,8 @@ pub struct Qp<T: QpTransport = Rc> {
     destroyed: bool,
     /// The UDP source port that was set in this life.
     udp_sport: Option<u16>,
+    /// Of the first packet that it sends in this life.
+    psn: u32,
     pd: Pd,
     pub(crate) notes: Notes,
 }
@@ -79,14 +82,27 @@ impl<T: QpTransport> Qp<T> {
     }
 
     /// The endpoint to pass to the peer: by the first port, and the GID that the device prefers.
+    ///
+    /// Its PSN is that of the first packet of this life. It is random, and each [`reset`](Self::reset) draws
+    /// another one: so a late packet of an earlier connection is not taken for one of the present connection.
+    /// After a reset pass the endpoint to the peer again: with an old one the peer accepts nothing, and the
+    /// requests posted here end with [`RetryExcErr`](bellwire_core::wr::WcStatus::RetryExcErr).
     pub fn endpoint(&self) -> Endpoint {
-        self.pd.device().endpoint(self.qpn, 1, None)
+        self.with_psn(self.pd.device().endpoint(self.qpn, 1, None))
     }
 
-    /// The endpoint to pass to the peer of a connection with these attributes.
+    /// The endpoint to pass to the peer of a connection with these attributes, like
+    /// [`endpoint`](Self::endpoint).
     pub fn endpoint_for(&self, connect: &ConnectAttr) -> Endpoint {
         let device = self.pd.device();
-        device.endpoint(self.qpn, connect.port_num, connect.gid_index)
+        self.with_psn(device.endpoint(self.qpn, connect.port_num, connect.gid_index))
+    }
+
+    fn with_psn(&self, endpoint: Endpoint) -> Endpoint {
+        Endpoint {
+            psn: self.psn,
+            ..endpoint
+        }
     }
 
     /// The protection domain.
@@ -138,7 +154,8 @@ impl<T: QpTransport> Qp<T> {
         self.query().qp_state
     }
 
-    /// Changes state and attributes (`ibv_modify_qp`). To move it to RESET, call [`reset`](Self::reset).
+    /// Changes state and attributes (`ibv_modify_qp`). To move it to RESET, call [`reset`](Self::reset). The
+    /// [endpoint](Self::endpoint) has the `sq_psn` that was set last in this life.
     ///
     /// # Errors
     /// [`Error::Modify`] says which attribute is missing, not allowed, or out of range.
@@ -149,6 +166,9 @@ impl<T: QpTransport> Qp<T> {
         let changed = self.pd.device().hca.modify_qp(self.qpn, attr, mask);
         self.notes.push(What::of(&changed));
         let state = changed?;
+        if mask.contains(QpAttrMask::SQ_PSN) {
+            self.psn = attr.sq_psn;
+        }
         let behaviour = behaviour(state);
         self.sq.set_postable(behaviour.post_send == Post::Allowed);
         self.rq.set_postable(behaviour.post_recv == Post::Allowed);
@@ -214,7 +234,8 @@ impl<T: QpTransport> Qp<T> {
     }
 
     /// Moves the queue pair to RESET, from any state: this clears both queues and removes their completions,
-    /// as with the verbs. Requests that were not reported yet are reported here: `each` is called with the
+    /// as with the verbs. The next connection needs the [endpoints](Self::endpoint) anew, because their PSNs change.
+    /// Requests that were not reported yet are reported here: `each` is called with the
     /// `wr_id` and the buffer of every one of them, sends first, oldest first. It is unknown to what extent
     /// they were executed at the peer.
     ///
@@ -262,6 +283,7 @@ impl<T: QpTransport> Qp<T> {
         self.notes.push(What::of(&changed));
         changed?;
         self.udp_sport = None;
+        self.psn = random_psn();
         let (first, second) = self.user_index;
         let mut shared = |wr_id, block| each(Unreported::Shared(wr_id, block));
         // SAFETY: in RESET the device writes no completions of this queue pair.

@@ -58,8 +58,7 @@ impl<T: Connected> Qp<T> {
     /// `connect` that the device does not support. The UDP source port may be refused last: the queue pair is
     /// then in ERR.
     pub fn connect(&mut self, peer: &Endpoint, connect: &ConnectAttr) -> Result<(), Error> {
-        let psn = self.endpoint().psn;
-        self.connect_from(psn, peer, connect)
+        self.connect_from(self.psn, peer, connect)
     }
 
     /// Connects the queue pair like [`connect`](Self::connect), with this first PSN.

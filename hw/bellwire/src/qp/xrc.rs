@@ -69,7 +69,7 @@ impl XrcTarget {
         self.qpn
     }
 
-    /// The endpoint to pass to the initiator.
+    /// The endpoint to pass to the initiator. Its PSN is zero: a target sends no requests.
     pub fn endpoint(&self) -> Endpoint {
         self.device().endpoint(self.qpn, 1, None)
     }

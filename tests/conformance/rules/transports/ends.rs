@@ -71,7 +71,10 @@ pub trait Stands {
         for &to in way {
             let step = self.kind().legal(self.state(), to);
             let (required, _) = step.expect("the way is legal");
-            let attr = attr(self.device(), to, peer);
+            let attr = QpAttr {
+                sq_psn: self.endpoint().psn,
+                ..attr(self.device(), to, peer)
+            };
             self.modify(&attr, required | M::STATE)
                 .unwrap_or_else(|error| panic!("to {to}: {error}"));
         }

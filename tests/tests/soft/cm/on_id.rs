@@ -17,6 +17,7 @@ in_both_worlds!(
     it_goes_with_its_id,
     there_has_to_be_one,
     another_than_was_asked_with_is_left_alone,
+    each_connection_has_psns_of_its_own,
 );
 
 const QUIET: fixture::Quiet = fixture::Quiet(super::world::QUIET);
@@ -220,4 +221,20 @@ fn another_than_was_asked_with_is_left_alone(world: &World) {
     let qp = client.take_qp().expect("put there");
     assert_eq!(qp.state(), QpState::Init);
     nothing(&mut there.cq, QUIET);
+}
+
+/// A late packet of one connection is none of another between the same queue pairs.
+fn each_connection_has_psns_of_its_own(world: &World) {
+    let mut psns = Vec::new();
+    for _ in 0..4 {
+        let connection = world.connection();
+        let [here, there] = [&connection.here, &connection.there].map(|end| end.qp.query());
+        assert_eq!((here.sq_psn, there.sq_psn), (there.rq_psn, here.rq_psn));
+        psns.extend([here.sq_psn, there.sq_psn]);
+    }
+    let mut different = psns.clone();
+    different.sort_unstable();
+    different.dedup();
+    // Two of eight random numbers are equal once in 600,000 runs.
+    assert!(different.len() >= psns.len() - 1, "{psns:x?}");
 }

@@ -14,8 +14,13 @@ impl Id {
     pub fn connect(&self, qp_num: u32, srq: bool, param: &ConnParam) -> Result<(), Error> {
         let private = Private::given(&param.private_data)?;
         let home = self.home().clone();
-        let ours = Params::ours(home.device(), qp_num, srq, param);
+        let ours = Params::ours(home.device(), (qp_num, self.psn()?), srq, param);
         self.ask(Kind::Req, ours, private, "connect")
+    }
+
+    /// The PSN of the first packet that this end's queue pair sends.
+    fn psn(&self) -> Result<u32, Error> {
+        self.change(|entry, _| Ok(entry.psn))
     }
 
     pub fn lookup(&self, private_data: &[u8]) -> Result<(), Error> {
@@ -88,7 +93,7 @@ impl Id {
     pub fn accept(&self, qp_num: u32, srq: bool, param: &ConnParam) -> Result<(), Error> {
         let private = Private::given(&param.private_data)?;
         let home = self.home().clone();
-        let params = Params::ours(home.device(), qp_num, srq, param);
+        let params = Params::ours(home.device(), (qp_num, self.psn()?), srq, param);
         self.change(|entry, _| {
             if entry.stage != Stage::Requested {
                 return step("accept a request");
@@ -108,7 +113,7 @@ impl Id {
         let home = self.home().clone();
         let params = Params {
             qkey: multicast::qkey(self.space),
-            ..Params::ours(home.device(), qp_num, false, &ConnParam::default())
+            ..Params::ours(home.device(), (qp_num, 0), false, &ConnParam::default())
         };
         self.finish(
             "answer a lookup",

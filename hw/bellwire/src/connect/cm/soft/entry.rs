@@ -9,6 +9,7 @@ use super::peers::PeerProcess;
 use super::remote_qp::RemoteQp;
 use super::socket::{self, Heard};
 use crate::device::Device;
+use bellwire_provider::psn::random_psn;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -104,6 +105,8 @@ pub(super) struct Entry {
     pub backlog: u32,
     pub waiting: u32,
     pub ack_timeout: Option<u8>,
+    /// Of the first packet that this end's queue pair sends: an id has one connection.
+    pub psn: u32,
     /// The unspecified IPv6 address does not include IPv4.
     pub afonly: bool,
 }
@@ -141,6 +144,7 @@ impl Entry {
             backlog: 0,
             waiting: 0,
             ack_timeout: None,
+            psn: random_psn(),
             afonly: false,
         }
     }

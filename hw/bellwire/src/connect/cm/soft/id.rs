@@ -257,7 +257,7 @@ impl Id {
                 path,
                 ..theirs.connect_attr(entry.ours.as_ref(), entry.ack_timeout)
             };
-            let mut attr = connect.ready(home.device(), &theirs.endpoint, 0)?;
+            let mut attr = connect.ready(home.device(), &theirs.endpoint, entry.psn)?;
             attr.max_dest_rd_atomic = theirs.answered(entry.ours.as_ref());
             attr.qp_state = to;
             let from = if to == QpState::Rtr {

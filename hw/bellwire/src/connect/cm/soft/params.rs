@@ -21,12 +21,15 @@ pub(super) struct Params {
 }
 
 impl Params {
-    /// The parameters of a queue pair of this end.
-    pub fn ours(device: &Device, qp_num: u32, srq: bool, param: &ConnParam) -> Self {
+    /// The parameters of a queue pair of this end, whose first packet has this PSN.
+    pub fn ours(device: &Device, (qp_num, psn): (u32, u32), srq: bool, param: &ConnParam) -> Self {
         const MAX_RETRIES: u8 = 7;
         let depth = device.attr().max_qp_rd_atom;
         Self {
-            endpoint: device.endpoint(qp_num, 1, None),
+            endpoint: Endpoint {
+                psn,
+                ..device.endpoint(qp_num, 1, None)
+            },
             qkey: 0,
             responder_resources: param.responder_resources.min(depth),
             initiator_depth: param.initiator_depth.min(depth),
