@@ -1475,7 +1475,8 @@ typedef struct bw_endpoint {
     uint32_t size;
     // Queue pair number.
     uint32_t qp_num;
-    // Initial PSN.
+    // PSN of the first packet that the queue pair sends in this life: random, and another one after each
+    // `bw_qp_reset`.
     uint32_t psn;
     // 0.
     uint32_t reserved;
@@ -2795,9 +2796,15 @@ int bw_qp_create(const struct bw_pd *pd,
 
 // Returns the endpoint to send to the peer, by any means. Set `endpoint->size` before the call.
 //
+// Its PSN belongs to one life of the queue pair: call this again after `bw_qp_reset`, and send the result
+// to the peer. A peer that is connected with an old endpoint accepts nothing, and requests posted here end
+// with BW_WC_RETRY_EXC_ERR. So a late packet of an earlier connection does no harm in the next one. If
+// `bw_qp_modify` sets another `sq_psn`, the endpoint has that.
+//
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: the queue pair's owner.
-int bw_qp_endpoint(struct bw_qp *qp, struct bw_endpoint *endpoint);
+int bw_qp_endpoint(struct bw_qp *qp,
+                   struct bw_endpoint *endpoint);
 
 // As `bw_qp_endpoint`, for a connection through `attr->port_num` and `attr->gid_index`. If `attr` is
 // NULL the defaults are used. Set `endpoint->size` before the call.
@@ -2847,7 +2854,8 @@ int bw_qp_to_error(struct bw_qp *qp);
 // Moves the queue pair to RESET, from any state: clears both queues and their completions, as the
 // verbs specify. The requests that were not reported yet, rung or not, are reported here: `cleared`,
 // unless NULL, is called for each, sends first, oldest first. Whether the peer has seen those that
-// were rung is not known; it has seen nothing of the others.
+// were rung is not known; it has seen nothing of the others. The next connection has another PSN: get the
+// endpoint anew (`bw_qp_endpoint`), and have the peer reset its queue pair, too.
 //
 // Errors: `BW_ECQROOM` if other queue pairs have meanwhile taken completion queue entries that this
 // one had not reserved, `BW_EFATAL`, `BW_ENULL`.
