@@ -24,7 +24,7 @@ static inline int check(int code, const char *call)
 #define CHECK(call) check(call, #call)
 
 /* Milliseconds that the other process has for each step. */
-enum { SOON = 30000 };
+enum { SOON = 120000 };
 
 /* Milliseconds of a clock that only goes forward. */
 static inline uint64_t now_ms(void)

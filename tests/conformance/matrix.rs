@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long the page waits for the rules that other threads are still at.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(1500);
 
 /// What came of a rule with a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

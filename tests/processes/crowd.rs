@@ -18,6 +18,7 @@ use bellwire_tests::child::Child;
 use bellwire_tests::fixture::{SIGNALED, fabric_name, raise_descriptors, region};
 use bellwire_tests::leftovers::{Home, memory_now};
 use bellwire_tests::parent::{Parent, number};
+use bellwire_tests::patience;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -45,9 +46,8 @@ const SANE: usize = 32 << 10;
 
 fn retry() -> Retry {
     Retry {
-        step: Duration::from_secs(10),
         attempts: 30,
-        ..Retry::default()
+        ..patience::retry()
     }
 }
 

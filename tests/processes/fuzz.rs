@@ -6,6 +6,7 @@ use bellwire_tests::child::Child;
 use bellwire_tests::fixture::{fabric_name, until};
 use bellwire_tests::leftovers::{Holdings, Home, files, most_memory, sockets};
 use bellwire_tests::parent::number;
+use bellwire_tests::patience::lasting;
 use serde_json::{Value, json};
 
 /// Rounds of the short form.
@@ -57,11 +58,12 @@ fn round(seed: u64) -> [Value; 2] {
     hostile.send("open", json!({"fabric": fabric, "count": 2 * COUNT}));
     let theirs = hostile.hear("cards");
     let theirs = theirs.as_array().expect("cards");
+    let lasting = lasting();
     for (at, victim) in victims.iter_mut().enumerate() {
         victim.send(
             "connect",
             json!({
-                "timeout": 14, "retry_cnt": 7, "cards": cards[1 - at]["flows"],
+                "limits": [[lasting.timeout, lasting.retry_cnt]], "cards": cards[1 - at]["flows"],
                 "prey": theirs[at * COUNT..][..COUNT],
             }),
         );

@@ -12,6 +12,7 @@ use bellwire_tests::child::Child;
 use bellwire_tests::fixture::{ALL, DEADLINE, End, SIGNALED, fabric_name, init, node, until};
 use bellwire_tests::leftovers::Home;
 use bellwire_tests::parent::{Parent, card, number, read_card};
+use bellwire_tests::patience::lasting;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ pub fn play() {
     let card = card(&end.qp, region.remote(0));
     parent.say("there", json!({"card": card, "port": port}));
     let (endpoint, _) = read_card(&parent.hear("connect"));
-    let attr = ConnectAttr::default();
+    let attr = lasting();
     end.qp.init(&attr).expect("INIT");
     end.qp.connect(&endpoint, &attr).expect("RTS");
     parent.say("connected", Value::Null);
@@ -131,10 +132,10 @@ impl Peer {
         child.send("connect", card(&end.qp, end.region.remote(0)));
         child.hear("connected");
         let (endpoint, remote) = read_card(&there["card"]);
-        // Half a second over all retries.
+        // Four seconds over all retries: one that lives answers by then, and one that is gone is known.
         let attr = ConnectAttr {
-            timeout: 14,
-            retry_cnt: 7,
+            timeout: 17,
+            retry_cnt: 3,
             ..ConnectAttr::default()
         };
         end.qp.init(&attr).expect("INIT");

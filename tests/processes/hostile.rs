@@ -28,7 +28,7 @@ const BYTES: usize = 1 << 16;
 const GLANCES: usize = 10;
 
 /// Far longer than a thread waits for its processor.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Hostile {
     qps: Vec<Qp>,

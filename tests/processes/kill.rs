@@ -5,6 +5,7 @@ use crate::worker;
 use bellwire_tests::child::Child;
 use bellwire_tests::fixture::{Random, fabric_name, until};
 use bellwire_tests::leftovers::{Holdings, Home, files, sockets};
+use bellwire_tests::patience::lasting;
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -195,10 +196,13 @@ impl Round {
             self.child(victim).kill();
             self.processes[victim] = None;
         }
-        // Half a second, for nobody gets a processor sooner where all are busy; or for ever.
-        let (timeout, retry_cnt) = match self.fate {
+        let (victim, fate) = (self.victim, self.fate);
+        // Half a second for the victim. The others do not give each other up, however busy the machine is.
+        let lasting = lasting();
+        let limits = |at: usize, peer: usize| match fate {
             Fate::Paused => (0, 7),
-            _ => (15, 3),
+            _ if at == victim || peer == victim => (15, 3),
+            _ => (lasting.timeout, lasting.retry_cnt),
         };
         let peers = self.peers.clone();
         for (at, process) in self.alive() {
@@ -207,10 +211,9 @@ impl Round {
                 cards[*peer][ours.expect("both ways")].clone()
             };
             let cards: Vec<Value> = peers[at].iter().map(of_peer).collect();
-            process.send(
-                "connect",
-                json!({"timeout": timeout, "retry_cnt": retry_cnt, "cards": cards}),
-            );
+            let limits = peers[at].iter().map(|peer| limits(at, *peer));
+            let limits: Vec<(u8, u8)> = limits.collect();
+            process.send("connect", json!({"limits": limits, "cards": cards}));
         }
     }
 

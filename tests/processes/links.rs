@@ -4,15 +4,17 @@ use bellwire::connect::cm::{Connector, Listener};
 use bellwire::link::{LinkCompletion, LinkId, LinkInit, LinkSet, LinkSetInit, LinkState, Wait};
 use bellwire::{Device, QpInit};
 use bellwire_tests::fixture::DEADLINE;
+use bellwire_tests::patience::{late, limits};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// The longest sleep: what else a process waits for is looked at in between.
 const SLEEP: Duration = Duration::from_millis(10);
 
-/// How long so many links may take to connect, or to recover at once: 20 ms each, which is far too long.
+/// How long so many links may take to connect, or to recover at once: 100 ms each, and a thousand times as long as a
+/// thread is late now. Only a hang reaches it.
 pub fn patience(links: usize) -> Duration {
-    DEADLINE.max(Duration::from_millis(20) * links as u32)
+    DEADLINE.max(Duration::from_millis(100) * links as u32) + 1000 * late()
 }
 
 pub struct Links {
@@ -42,8 +44,11 @@ impl Links {
             qp,
             ..LinkInit::default()
         };
+        // All of them are served in the end, each when its turn comes.
+        init.limits = limits();
         init.limits.exchange = patience(of);
-        init.limits.recovery = patience(of);
+        init.limits.ready = patience(of);
+        init.limits.recovery = 4 * patience(of);
         Self {
             set: LinkSet::new(&device.alloc_pd(), set).expect("a set"),
             listener,

@@ -3,7 +3,7 @@
 //! are answered. `BELLWIRE_NEIGHBOURS=5000` measures for so many milliseconds each; the figures are worth
 //! something with `--release`.
 
-use bellwire::connect::cm::{Connector, Listener, Retry};
+use bellwire::connect::cm::{Connector, Listener};
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::link::{LinkId, LinkInit, LinkSet, LinkSetInit, LinkState};
 use bellwire::memory::Mapping;
@@ -13,6 +13,7 @@ use bellwire_tests::child::Child;
 use bellwire_tests::fixture::{DEADLINE, Random, SIGNALED, fabric_name};
 use bellwire_tests::leftovers::Home;
 use bellwire_tests::parent::{Parent, number};
+use bellwire_tests::patience::{lasting, late, limits, retry};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -32,8 +33,13 @@ const DEPTH: u32 = 4;
 const HOST: &str = "127.0.0.1";
 const PORT: u16 = 7473;
 
-/// Links that connect at a time, and how long each may take.
-const HANDSHAKES: (u32, Duration) = (4, Duration::from_millis(200));
+/// Links that connect at a time.
+const HANDSHAKES: u32 = 4;
+
+/// How long a link may take to connect: longer than one that behaves takes now. One that is silent takes as long.
+fn handshake() -> Duration {
+    Duration::from_millis(200) + 100 * late()
+}
 
 fn init() -> LinkInit {
     LinkInit {
@@ -43,6 +49,8 @@ fn init() -> LinkInit {
             max_inline_data: BYTES as u32,
             ..QpInit::default()
         },
+        connect: lasting(),
+        limits: limits(),
         ..LinkInit::default()
     }
 }
@@ -154,9 +162,8 @@ pub fn are_not_disturbed() {
     let fabric = fabric_name();
     let home = Home::new(&fabric);
     let device = Device::open(&format!("soft:{fabric}")).expect("a node");
-    let mut listener =
-        Listener::bind(&device, (HOST, PORT), 256, Retry::default()).expect("a port");
-    listener.limit_handshakes(HANDSHAKES.0, HANDSHAKES.1);
+    let mut listener = Listener::bind(&device, (HOST, PORT), 256, retry()).expect("a port");
+    listener.limit_handshakes(HANDSHAKES, handshake());
     let pd = device.alloc_pd();
     let mut links = Links::new(&pd, 16 * LINKS);
     let mut turn = move || {
@@ -210,7 +217,7 @@ pub fn play() {
     let order = parent.hear("join");
     let fabric = order["fabric"].as_str().expect("a name");
     let device = Device::open(&format!("soft:{fabric}")).expect("a node");
-    let connector = Connector::new(&device, (HOST, PORT), Retry::default());
+    let connector = Connector::new(&device, (HOST, PORT), retry());
     let mut links = Links::new(&device.alloc_pd(), LINKS);
     let kind = order["kind"].as_str().expect("a kind");
     for _ in 0..LINKS {

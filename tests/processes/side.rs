@@ -4,9 +4,10 @@ use crate::script::mix;
 use bellwire::memory::Mapping;
 use bellwire::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports};
 use bellwire::wr::{Remote, WcStatus};
-use bellwire::{ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region};
+use bellwire::{Cq, Device, Pd, Qp, QpInit, Region};
 use bellwire_tests::fixture::{ALL, SIGNALED, post, post_recv, until, wait};
 use bellwire_tests::parent::{Parent, card, number, read_card};
+use bellwire_tests::patience::lasting;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -167,7 +168,7 @@ pub fn play() {
         _pd: pd,
         active,
     };
-    let attr = ConnectAttr::default();
+    let attr = lasting();
     for (at, card) in order["cards"].as_array().expect("cards").iter().enumerate() {
         let (endpoint, remote) = read_card(card);
         side.remotes.push(remote);

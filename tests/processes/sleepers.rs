@@ -4,11 +4,12 @@
 use bellwire::event::CompChannel;
 use bellwire::memory::Mapping;
 use bellwire::wqe::{Inline, RdmaWrite, Send};
-use bellwire::{ConnectAttr, Cq, CqInit, Device, Pd, Qp, QpInit, Region};
+use bellwire::{Cq, CqInit, Device, Pd, Qp, QpInit, Region};
 use bellwire_tests::child::Child;
 use bellwire_tests::fixture::{ALL, SIGNALED, fabric_name, post, post_recv};
 use bellwire_tests::leftovers::Home;
 use bellwire_tests::parent::{Parent, card, number, read_card};
+use bellwire_tests::patience::lasting;
 use bellwire_tests::refuse::refuse;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
@@ -137,7 +138,7 @@ pub fn play() {
         refuse(&[libc::SYS_membarrier], libc::EPERM);
     }
     let mut end = End::new(order["fabric"].as_str().expect("a name"));
-    let attr = ConnectAttr::default();
+    let attr = lasting();
     end.qp.init(&attr).expect("INIT");
     end.expect_one();
     parent.say("card", card(&end.qp, end.region.remote(WRITTEN)));

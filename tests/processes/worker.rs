@@ -90,19 +90,18 @@ impl Worker {
         cards.collect()
     }
 
-    /// Connects all flows.
+    /// Connects all flows: each to the peer of its card, with its time limit and number of retries.
     pub fn connect(&mut self, order: &Value) {
-        let attr = ConnectAttr {
-            timeout: number(order, "timeout") as u8,
-            retry_cnt: number(order, "retry_cnt") as u8,
-            min_rnr_timer: 1,
-            ..ConnectAttr::default()
-        };
-        for (flow, peer) in self
-            .flows
-            .iter_mut()
-            .zip(order["cards"].as_array().expect("cards"))
-        {
+        let cards = order["cards"].as_array().expect("cards");
+        let limits = order["limits"].as_array().expect("limits");
+        for ((flow, peer), limits) in self.flows.iter_mut().zip(cards).zip(limits) {
+            let limit = |at: usize| limits[at].as_u64().expect("a number") as u8;
+            let attr = ConnectAttr {
+                timeout: limit(0),
+                retry_cnt: limit(1),
+                min_rnr_timer: 1,
+                ..ConnectAttr::default()
+            };
             flow.connect(&self.region, peer, &attr);
         }
     }

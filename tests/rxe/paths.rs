@@ -6,6 +6,7 @@ use bellwire::wqe::{NoPayload, Send};
 use bellwire::wr::WcStatus::Success;
 use bellwire::{ConnectAttr, Error, PathAttr};
 use bellwire_tests::ends::*;
+use bellwire_tests::fixture::DEADLINE;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -74,7 +75,7 @@ impl Capture {
         let start = Instant::now();
         let mut frame = [0; 2048];
         loop {
-            assert!(start.elapsed() < Duration::from_secs(10), "no packet came");
+            assert!(start.elapsed() < DEADLINE, "no packet came");
             let Ok(length) = self.0.read(&mut frame) else {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;

@@ -18,8 +18,7 @@ pub const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
 /// Signalled, the usual case here.
 pub const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-/// How long anything may take before a test gives up.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub use crate::patience::DEADLINE;
 
 /// How long nothing has to come before it counts as nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ pub mod library;
 pub mod links;
 pub mod mute;
 pub mod parent;
+pub mod patience;
 pub mod readiness;
 pub mod refuse;
 pub mod replay;

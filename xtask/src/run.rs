@@ -19,7 +19,7 @@ use crate::{
 
 /// With nobody there to interrupt it, a command that hangs must not take the later steps with it. Far more than
 /// any takes, also beside another step that goes first.
-const COMMAND_LIMIT: Duration = Duration::from_secs(30 * 60);
+const COMMAND_LIMIT: Duration = Duration::from_secs(3 * 3600);
 
 /// How long a command took is reported from here on.
 pub const WORTH_REPORTING: Duration = Duration::from_secs(5);

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 const MOST: usize = 10_000;
 
 /// Far more than qemu takes to start.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(600);
 
 /// What stepping has to know of a processor.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ pub struct Listening {
 }
 
 /// How long a process may outlive the one that it works with.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Listening {
     /// Starts one, and waits until it listens.

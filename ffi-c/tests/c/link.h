@@ -7,7 +7,7 @@
 
 #include "program.h"
 
-enum { REQUESTS = 4096, SLOT = 64, SLOTS = 64, SOON = 30000 };
+enum { REQUESTS = 4096, SLOT = 64, SLOTS = 64, SOON = 120000 };
 
 /* One end. What it posts has numbers below REQUESTS: receives from RECEIVES on. */
 enum { RECEIVES = REQUESTS / 2 };

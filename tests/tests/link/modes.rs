@@ -7,10 +7,10 @@ use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::link::{Exchange, LinkInit, LinkState, RecoverIn, pair};
 use bellwire::soft::{Fault, Mode, Script, Trigger};
 use bellwire::wqe::Send;
-use bellwire_tests::fixture::{ENGINE, device};
+use bellwire_tests::fixture::{DEADLINE, ENGINE, device};
 use std::time::{Duration, Instant};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = DEADLINE;
 
 /// Until both are at `done`.
 pub fn until(a: &mut End, b: &mut End, mut done: impl FnMut(&End, &End) -> bool) {

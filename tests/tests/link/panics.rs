@@ -13,13 +13,13 @@ use bellwire::link::{
 use bellwire::soft::Mode;
 use bellwire::wqe::{RdmaWrite, Send};
 use bellwire::wr::SendFlags;
-use bellwire_tests::fixture::{device, virtual_device};
+use bellwire_tests::fixture::{DEADLINE, device, virtual_device};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 const QP_FATAL: Fault = Fault::Event(EventType::QpFatal);
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = DEADLINE;
 
 /// Whether it panicked.
 fn panics<R>(call: impl FnOnce() -> R) -> bool {

@@ -13,11 +13,11 @@ use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::link::{Exchange, Link, LinkInit, LinkState, RecoverIn, pair};
 use bellwire::soft::{self, Mode};
 use bellwire::wqe::Send;
-use bellwire_tests::fixture::{ENGINE, device, virtual_device};
+use bellwire_tests::fixture::{DEADLINE, ENGINE, device, virtual_device};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = DEADLINE;
 
 /// Until the descriptor is readable; `false`: it is not for so long that it never will be.
 fn sleeps(end: &End) -> bool {

@@ -8,12 +8,12 @@ use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::link::{LinkSet, LinkSetInit, LinkState, Wait, pair};
 use bellwire::soft::{Fault, Mode};
 use bellwire::wqe::Send;
-use bellwire_tests::fixture::device;
+use bellwire_tests::fixture::{DEADLINE, device};
 use std::io::{Write, pipe};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = DEADLINE;
 const SHORT: Duration = Duration::from_millis(20);
 
 /// Polls for ever, or sleeps at once.

@@ -19,7 +19,7 @@ use crate::{
 const SHORT: [(&str, &[&str]); 2] = [("hello", &[]), ("mover", &["--generate", "1m"])];
 
 /// Far more than any of [`SHORT`] takes.
-const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
+const EXAMPLE_LIMIT: Duration = Duration::from_secs(600);
 
 /// How often instructions are counted until all are within their limits. A software HCA has a thread, which reads packets
 /// from time to time; on a busy machine it does so while a program that is counted polls, and the poll looks again. What a

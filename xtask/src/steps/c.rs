@@ -65,7 +65,7 @@ pub const NVMF_SOURCE: &str = "examples/nvmf";
 const SHORT: [(&str, &str); 1] = [("perf_write", "1000")];
 
 /// Far more than any of them takes, also under Valgrind on a busy machine.
-pub const PROGRAM_LIMIT: Duration = Duration::from_secs(120);
+pub const PROGRAM_LIMIT: Duration = Duration::from_secs(900);
 
 /// How a program is linked with bellwire.
 #[derive(Clone, Copy, PartialEq, Eq)]

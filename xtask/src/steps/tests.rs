@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Far more than any example takes that ends by itself.
-const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
+const EXAMPLE_LIMIT: Duration = Duration::from_secs(900);
 
 /// Packages that have no tests, or whose tests other steps run.
 const NOT_IN_UNIT: [&str; 4] = [

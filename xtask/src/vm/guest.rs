@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Far more than it takes to come up, also on a busy machine.
-const BOOT_LIMIT: Duration = Duration::from_secs(120);
+const BOOT_LIMIT: Duration = Duration::from_secs(900);
 
 /// What QEMU has to end by itself after it has closed its output.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ impl Default for Guest {
     fn default() -> Self {
         Self {
             machine: Machine::default(),
-            limit: Duration::from_secs(1800),
+            limit: Duration::from_secs(2 * 3600),
             work: None,
         }
     }

@@ -10,6 +10,7 @@ use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::link::{LinkInit, LinkState, pair};
 use bellwire::wqe::{RdmaWrite, Send};
 use bellwire::{ConnectAttr, Device};
+use bellwire_tests::fixture::DEADLINE;
 use std::net::Ipv4Addr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -117,7 +118,7 @@ fn a_named_gid_moves() {
     let there = |address| {
         let start = Instant::now();
         while index_of(&device, address).is_none() {
-            assert!(start.elapsed() < Duration::from_secs(10), "no {address}");
+            assert!(start.elapsed() < DEADLINE, "no {address}");
             std::thread::sleep(Duration::from_millis(1));
         }
         index_of(&device, address)

@@ -8,6 +8,7 @@ use bellwire::fault::plan::EndReason;
 use bellwire::link::{JoinError, LinkEnd, LinkId, LinkSet, LinkSetInit, LinkState, NoLink, pair};
 use bellwire::wqe::Send;
 use bellwire::{Device, Error};
+use bellwire_tests::fixture::DEADLINE;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -265,10 +266,10 @@ fn clients_come_and_go_over_tcp() {
     let client_pd = pd.clone();
     let clients = std::thread::spawn(move || {
         for mark in 0..CLIENTS {
-            let conn = Connection::connect("127.0.0.1", port, Duration::from_secs(10)).unwrap();
+            let conn = Connection::connect("127.0.0.1", port, DEADLINE).unwrap();
             let mut end = End::new(&client_pd, init(), conn.into_exchange().unwrap());
             end.receive([1]);
-            let deadline = Instant::now() + Duration::from_secs(20);
+            let deadline = Instant::now() + DEADLINE;
             while end.state() != LinkState::Ready {
                 end.poll();
                 assert!(Instant::now() < deadline);
@@ -293,11 +294,11 @@ fn clients_come_and_go_over_tcp() {
     let slab = bellwire_tests::fixture::slab(&pd, &layout);
     let (mut served, mut ended) = (0, 0);
     for _ in 0..CLIENTS {
-        let conn = listener.accept(Duration::from_secs(20)).unwrap();
+        let conn = listener.accept(DEADLINE).unwrap();
         let id = set.join(init(), conn.into_exchange().unwrap()).unwrap();
         let mut link = set.link(id).unwrap();
         link.post_recv_block(1, slab.take(BLOCK).unwrap()).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + DEADLINE;
         let mut over = false;
         while !over {
             assert!(Instant::now() < deadline);

@@ -9,7 +9,7 @@ use bellwire_tests::fixture::{self, DEADLINE, End, node};
 use std::time::Duration;
 
 /// How long resolving may take.
-pub const SOON: Duration = Duration::from_secs(1);
+pub const SOON: Duration = DEADLINE;
 
 /// How long nothing has to come before it counts as nothing.
 pub const QUIET: Duration = Duration::from_millis(20);
