@@ -24,6 +24,7 @@ mod error;
 pub mod fault;
 mod file;
 mod file_limit;
+pub mod fork;
 mod lock;
 mod mapping;
 mod numa;

@@ -14,9 +14,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// A mapping may be sent to and shared between threads. References into it are available only through
 /// `unsafe` functions, because devices and peers write to it. Dropping it unmaps it.
 ///
-/// **Fork.** A child process gets private memory copy-on-write: afterwards the parent's first write to each
-/// page faults and may move the page away from the physical memory that a device has registered. Do not fork
-/// while anonymous regions are registered unless the child calls exec at once, or see ibv_fork_init(3).
+/// **Fork.** Shared memory does not exist in a child of fork(2), where its addresses are a hole: the child maps
+/// the descriptor again, by [`Mapping::from_fd`]. Of anonymous memory a child has a copy, on write: afterwards
+/// the parent's first write to each page faults. The pages that a device has registered stay the parent's:
+/// since Linux 5.12 the kernel copies pinned pages for the child when it is forked. Before that, the program
+/// calls ibv_fork_init(3), or sets `RDMAV_FORK_SAFE`, before it opens the first device. A child that drops a
+/// mapping of its parent leaves it as it is.
 #[derive(Debug)]
 pub struct Mapping {
     region: Region,

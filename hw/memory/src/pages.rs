@@ -2,7 +2,7 @@
 
 use super::error::MemoryError;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, io};
 
 /// The pages to request for a region.
@@ -118,11 +118,19 @@ pub(super) fn base_page() -> usize {
 
 /// The size of transparent huge pages, in bytes.
 fn transparent_page() -> usize {
-    static SIZE: OnceLock<usize> = OnceLock::new();
-    *SIZE.get_or_init(|| {
+    static SIZE: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: only the number matters. Not a `OnceLock`: a child of fork(2) would wait for a thread of its parent
+    // that determines the size.
+    let known = SIZE.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let size = {
         let path = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
         huge_page(fs::read_to_string(path).ok().as_deref(), base_page())
-    })
+    };
+    SIZE.store(size, Ordering::Relaxed);
+    size
 }
 
 /// The size of transparent huge pages, from what the kernel says. A kernel before 4.10, or without such

@@ -1,5 +1,6 @@
 //! One range of address space that this crate owns: the mmap, madvise and munmap calls.
 
+use super::fork::{self, Life};
 use super::pages::base_page;
 use super::probe::Use;
 use std::io;
@@ -14,6 +15,8 @@ pub(super) struct Region {
     /// What to unmap: the range and its guard pages, if any.
     outer: NonNull<u8>,
     outer_len: usize,
+    /// Of the process that mapped it.
+    life: Life,
 }
 
 // SAFETY: a region is only an address range. It gives out no references and has no interior state, so it may
@@ -52,6 +55,7 @@ impl Region {
             len,
             outer: start,
             outer_len: len,
+            life: Life::current(),
         })
     }
 
@@ -77,6 +81,7 @@ impl Region {
             len,
             outer,
             outer_len,
+            life: Life::current(),
         };
         // mprotect and not a second mmap over the first: a failed mmap may leave a hole into which another
         // thread maps, and Drop would unmap that.
@@ -103,6 +108,12 @@ impl Region {
         check(unsafe { libc::madvise(self.addr(), self.len, libc::MADV_HUGEPAGE) })
     }
 
+    /// Keeps the region out of children of this process, so that only this process writes to peers. If the
+    /// kernel refuses that, children have a copy of the mapping, which they do not use.
+    pub(super) fn exclude(&self) {
+        let _refused = fork::exclude(self.outer, self.outer_len);
+    }
+
     /// Populates every page of the region for writing, without changing its contents. Where no memory is left, for
     /// example because the hugetlb pool is short on the bound node or for the cgroup, that is an error here, and would
     /// be SIGBUS at an access. `MAP_POPULATE` would be no better: it ignores the failure.
@@ -125,6 +136,10 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        // In a child, another mapping may be at its place.
+        if !self.life.is_current() {
+            return;
+        }
         // SAFETY: this region mapped the range as a whole and is the only one to unmap it, and its owner
         // guarantees (`Mapping::as_ptr`) that no pointer into it is used from here on.
         // It fails where the kernel has to split a mapping and the process may not have another

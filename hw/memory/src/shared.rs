@@ -69,6 +69,7 @@ pub(super) fn create(
 /// Maps the file from its start. If shmem may use huge pages, the kernel chooses a suitable address.
 fn map(fd: BorrowedFd<'_>, kind: PageKind, len: usize) -> io::Result<Region> {
     let region = Region::new(len, libc::MAP_SHARED, Some(fd))?;
+    region.exclude();
     if kind == PageKind::Transparent {
         region.advise_huge()?;
     }

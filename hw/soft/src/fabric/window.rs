@@ -3,6 +3,7 @@
 //! A window's address never changes. When the peer is gone, reads of the window return zeroes, and writes go
 //! to memory that is never read. So the data path needs no reference count to use a window.
 
+use bellwire_memory::fork::{self, Life};
 use rustix::mm::{
     Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap_fixed, munmap,
 };
@@ -15,6 +16,8 @@ use std::ptr::NonNull;
 pub(super) struct Window {
     at: NonNull<u8>,
     size: usize,
+    /// Of the process that reserved it.
+    life: Life,
 }
 
 // SAFETY: an address; its users decide when the memory is accessed.
@@ -28,6 +31,8 @@ pub struct Mapped {
     at: NonNull<u8>,
     size: usize,
     writable: bool,
+    /// Of the process that mapped it.
+    life: Life,
 }
 
 // SAFETY: an address.
@@ -53,7 +58,16 @@ impl Mapped {
             )?
         };
         let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { at, size, writable })
+        // Children must neither write what peers read nor keep the memory. If the kernel refuses that, they have a
+        // mapping that they do not use.
+        let _refused = fork::exclude(at, size);
+        let life = Life::current();
+        Ok(Self {
+            at,
+            size,
+            writable,
+            life,
+        })
     }
 }
 
@@ -81,6 +95,10 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        // In a child, another mapping may be at its place.
+        if !self.life.is_current() {
+            return;
+        }
         // SAFETY: the mapping belongs to this object and is no longer used.
         let _unmapped = unsafe { munmap(self.at.as_ptr().cast(), self.size) };
     }
@@ -94,7 +112,8 @@ impl Window {
         // SAFETY: new memory, at an address that the kernel chooses.
         let at = unsafe { mmap_anonymous(std::ptr::null_mut(), size, access, flags)? };
         let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { at, size })
+        let life = Life::current();
+        Ok(Self { at, size, life })
     }
 
     /// Its address.
@@ -126,6 +145,10 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
+        // In a child, another mapping may be at its place.
+        if !self.life.is_current() {
+            return;
+        }
         // SAFETY: the reservation is no longer used.
         let _unmapped = unsafe { munmap(self.at.as_ptr().cast(), self.size) };
     }

@@ -1,0 +1,108 @@
+//! Static values of which each process has its own.
+
+use super::Life;
+use std::fmt;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A static value of which each process has its own: a child of fork(2) makes a new one when it first needs it.
+/// The parent's stays as it is, locked or half changed. No thread waits for another one that makes the value.
+pub struct PerProcess<T> {
+    make: fn() -> T,
+    /// The value, of this process or of an ancestor; null: none has been needed yet.
+    made: AtomicPtr<Made<T>>,
+}
+
+struct Made<T> {
+    life: Life,
+    value: T,
+    /// The parent's. For leak checkers, which find it here.
+    _inherited: *mut Made<T>,
+}
+
+// SAFETY: the value may be shared and dropped by any thread.
+unsafe impl<T: Send + Sync> Sync for PerProcess<T> {}
+
+impl<T: Send + Sync> PerProcess<T> {
+    /// A value that `make` makes when it is first needed. Threads that need it at the same time may call it
+    /// several times: all but one of the values are dropped.
+    pub const fn new(make: fn() -> T) -> Self {
+        Self {
+            make,
+            made: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// This process's value.
+    pub fn get(&'static self) -> &'static T {
+        let life = Life::current();
+        // Acquire: pairs with the Release below.
+        let mut there = self.made.load(Ordering::Acquire);
+        loop {
+            // SAFETY: null, or made below and never freed.
+            match unsafe { there.as_ref() } {
+                Some(made) if made.life == life => return &made.value,
+                _ => {}
+            }
+            let made = Box::into_raw(Box::new(Made {
+                life,
+                value: (self.make)(),
+                _inherited: there,
+            }));
+            // Release: pairs with the Acquire of each look, which sees the value.
+            match (self.made).compare_exchange(there, made, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => there = made,
+                Err(first) => {
+                    // SAFETY: from `into_raw`, and given to nobody.
+                    drop(unsafe { Box::from_raw(made) });
+                    there = first;
+                }
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for PerProcess<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerProcess").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    static NUMBERS: PerProcess<Mutex<Vec<u32>>> = PerProcess::new(|| Mutex::new(vec![7]));
+
+    #[test]
+    fn each_process_has_its_own_even_if_the_parents_is_locked() {
+        let threads: Vec<_> = (0..4)
+            .map(|number| std::thread::spawn(move || NUMBERS.get().lock().unwrap().push(number)))
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let numbers = NUMBERS.get().lock().unwrap();
+        assert_eq!(numbers.len(), 5);
+        #[cfg(not(miri))]
+        {
+            // SAFETY: the child takes a lock of its own, and ends.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                let afresh = NUMBERS
+                    .get()
+                    .try_lock()
+                    .is_ok_and(|numbers| *numbers == [7]);
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(!afresh)) };
+            }
+            let mut status = 0;
+            // SAFETY: the status is writable.
+            assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+            assert_eq!(status, 0);
+        }
+        drop(numbers);
+        assert_eq!(NUMBERS.get().lock().unwrap().len(), 5);
+    }
+}
