@@ -8,6 +8,7 @@
 
 pub mod attr;
 pub mod backoff;
+pub mod entropy;
 pub mod error;
 pub mod event;
 pub mod history;

@@ -1,6 +1,6 @@
 //! Initial packet sequence numbers.
 
-use std::hash::{BuildHasher, RandomState};
+use super::entropy;
 
 /// The bits of a packet sequence number.
 pub const PSN: u32 = 0xff_ffff;
@@ -10,18 +10,7 @@ pub const PSN: u32 = 0xff_ffff;
 /// A packet of an earlier connection may arrive after both ends have been reset and connected again. It has the same
 /// queue pair numbers, so its PSN alone tells it from the packets of the present connection.
 pub fn random_psn() -> u32 {
-    from_system().unwrap_or_else(|| {
-        // No getrandom(2) here: a sandbox may refuse it. The hasher was seeded by the operating system.
-        RandomState::new().hash_one(std::process::id()) as u32
-    }) & PSN
-}
-
-fn from_system() -> Option<u32> {
-    let mut bytes = [0; 4];
-    // SAFETY: at most as many bytes as the array has are written.
-    let got =
-        unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
-    (got == bytes.len() as isize).then_some(u32::from_ne_bytes(bytes))
+    entropy::draw() as u32 & PSN
 }
 
 #[cfg(test)]

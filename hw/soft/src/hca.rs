@@ -18,10 +18,10 @@ use crate::event::{Contexts, Element, EventType};
 use crate::fabric::{Attention, Export, MAX_PACKET, Node};
 use bellwire_core::port::Staged;
 use bellwire_core::wqe::FirstBlock;
+use bellwire_provider::entropy;
 use bellwire_provider::numbers::Numbers;
 use bellwire_provider::quiesce::Barriers;
 use crossbeam_utils::CachePadded;
-use std::hash::{BuildHasher, Hasher};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -131,7 +131,7 @@ impl Running {
         }
         let seed = Self::seed(config);
         // Random even where keys are seeded: it has to differ from those of earlier nodes in the same place.
-        let incarnation = std::hash::RandomState::new().build_hasher().finish();
+        let incarnation = entropy::draw();
         let export = Export::new().map_err(|error| Error::io("make shared memory", error))?;
         let node = Node::claim(fabric, incarnation, Arc::new(export))?;
         node.call_first();
@@ -139,10 +139,7 @@ impl Running {
     }
 
     fn seed(config: HcaConfig) -> u64 {
-        config.seed.unwrap_or_else(|| {
-            // The standard library's hasher is seeded by the operating system.
-            std::hash::RandomState::new().build_hasher().finish()
-        })
+        config.seed.unwrap_or_else(entropy::draw)
     }
 
     fn build(config: HcaConfig, mut node: Option<Node>, seed: u64) -> Result<Arc<Self>, Error> {

@@ -2,8 +2,8 @@
 //! cause here.
 
 use bellwire_core::fault::CmEvent;
+use bellwire_provider::entropy;
 use std::fmt;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 /// A channel of the connection manager, which receives the device's events.
@@ -31,8 +31,7 @@ struct Inside {
 impl Default for Managers {
     fn default() -> Self {
         Self {
-            // The standard library's hasher is seeded by the operating system.
-            id: std::hash::RandomState::new().build_hasher().finish(),
+            id: entropy::draw(),
             inside: Mutex::default(),
         }
     }

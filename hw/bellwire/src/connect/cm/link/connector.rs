@@ -8,7 +8,7 @@ use crate::connect::{Message, RecoveryInfo};
 use crate::device::Device;
 use crate::error::Error;
 use crate::link::{Exchange, ExchangeError};
-use std::hash::{BuildHasher, Hasher};
+use bellwire_provider::entropy;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -71,7 +71,7 @@ impl Connector {
             peer: self.peer.resolve(self.retry.step)?,
             retry: self.retry,
             // The operating system seeds the standard library's hasher.
-            session: std::hash::RandomState::new().build_hasher().finish(),
+            session: entropy::draw(),
             ours: None,
             ready: None,
             inbox: Inbox::default(),
@@ -255,7 +255,7 @@ impl Outgoing {
     fn back_off(&mut self, wait: Duration) -> Result<(), ExchangeError> {
         self.fail()?;
         let pause = self.retry.pause_after(self.failed);
-        let random = std::hash::RandomState::new().hash_one(self.session);
+        let random = entropy::draw();
         let pause = match wait > self.retry.longest {
             true => jittered(self.retry.longest, random as u32),
             // The listener gives each another time.

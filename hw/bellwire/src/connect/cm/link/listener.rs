@@ -16,10 +16,10 @@ use crate::error::Error;
 use crate::event::{Bell, Watcher, wait};
 use crate::link::{Exchange, ExchangeError};
 use bellwire_provider::backoff::sleep;
+use bellwire_provider::entropy;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -87,8 +87,7 @@ impl Listener {
         // As many as the system supports.
         notices.listen(0)?;
         let desk = Desk {
-            // The operating system seeds the standard library's hasher.
-            number: std::hash::RandomState::new().build_hasher().finish(),
+            number: entropy::draw(),
             sessions: HashMap::new(),
             by_id: HashMap::new(),
             ended: 0,

@@ -17,8 +17,8 @@ use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
 use bellwire_core::wr::QpType;
 use bellwire_provider::attr::PortState;
 use bellwire_provider::backoff::Backoff;
+use bellwire_provider::entropy;
 use bellwire_provider::limits::required;
-use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -188,7 +188,7 @@ impl Id {
                 // Each id starts from another port, in each process, so that released ports are reused
                 // late. Those in use follow each other, so the next attempts are far away.
                 let first = self.key.wrapping_add(home.hca().managers.id());
-                let stride = RandomState::new().hash_one(self.key) | 1;
+                let stride = entropy::draw() | 1;
                 let mut ports = (0..count).map(|nth| {
                     let at = first.wrapping_add(nth.wrapping_mul(stride));
                     EPHEMERAL.start() + (at % count) as u16
