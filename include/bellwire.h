@@ -299,6 +299,9 @@ typedef enum bw_error {
     // Memory to be registered cannot be accessed: `bw_last_error` names the first page (EFAULT of
     // `ibv_reg_mr`).
     BW_EFAULT = -35,
+    // The handle belongs to the process that this one was forked from: a child opens the device again,
+    // and makes objects of its own.
+    BW_EFORK = -36,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).

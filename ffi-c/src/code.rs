@@ -88,13 +88,16 @@ pub enum bw_error {
     /// Memory to be registered cannot be accessed: `bw_last_error` names the first page (EFAULT of
     /// `ibv_reg_mr`).
     BW_EFAULT = -35,
+    /// The handle belongs to the process that this one was forked from: a child opens the device again,
+    /// and makes objects of its own.
+    BW_EFORK = -36,
 }
 
 pub(crate) use bw_error::*;
 
 impl bw_error {
     /// All codes, in the order of their numbers.
-    pub(crate) const ALL: [Self; 36] = [
+    pub(crate) const ALL: [Self; 37] = [
         BW_OK,
         BW_ENULL,
         BW_ESIZE,
@@ -131,6 +134,7 @@ impl bw_error {
         BW_ERETURNED,
         BW_ENOLINK,
         BW_EFAULT,
+        BW_EFORK,
     ];
 
     fn text(self) -> &'static CStr {
@@ -206,6 +210,10 @@ impl bw_error {
             BW_ENOLINK => {
                 c"the handle is of no link in this set: the link was removed, so forget its \
                   handle then"
+            }
+            BW_EFORK => {
+                c"the handle belongs to the process that this one was forked from: open the device \
+                  again here"
             }
         }
     }

@@ -1,8 +1,39 @@
 //! Handles: how objects are given to the program, found by their handles, and destroyed.
 
-use crate::code::BW_ENULL;
+use crate::code::{BW_EFORK, BW_ENULL};
 use crate::failure::{Failure, guard};
+use hw::memory::fork::{Life, keep};
 use std::ffi::c_int;
+
+/// What a handle points to: the object, and whose it is.
+#[repr(C)]
+struct Handle<T> {
+    // First: its address is the handle.
+    object: T,
+    life: Life,
+}
+
+/// A handle of an object, which belongs to this process.
+pub(crate) fn new<T>(object: T) -> *mut T {
+    let life = Life::current();
+    Box::into_raw(Box::new(Handle { object, life })).cast()
+}
+
+/// Whether the object behind a handle belongs to this process, and not to the one that it was forked from.
+///
+/// # Safety
+/// `handle` came from [`new`] and was not destroyed.
+unsafe fn is_ours<T>(handle: *const T) -> bool {
+    // SAFETY: the caller guarantees a handle that was made by `new`. The life never changes.
+    unsafe { (&raw const (*handle.cast::<Handle<T>>()).life).read() }.is_current()
+}
+
+fn of_the_parent(what: &str) -> Failure {
+    let text = format!(
+        "the {what} belongs to the process that this one was forked from: open the device again here"
+    );
+    Failure::new(BW_EFORK, text)
+}
 
 /// Runs a set-up call that creates an object, and writes its handle to `to`, or NULL when it fails.
 /// `make` also checks the call's other arguments, so that NULL is written for their errors as well.
@@ -17,7 +48,7 @@ pub(crate) unsafe fn give<T>(to: *mut *mut T, make: impl FnOnce() -> Result<T, F
         // SAFETY: not NULL.
         unsafe {
             to.write(std::ptr::null_mut());
-            to.write(Box::into_raw(Box::new(make()?)));
+            to.write(new(make()?));
         }
         Ok(())
     })
@@ -25,29 +56,47 @@ pub(crate) unsafe fn give<T>(to: *mut *mut T, make: impl FnOnce() -> Result<T, F
 
 /// The object behind a handle.
 ///
+/// # Errors
+/// `BW_ENULL`; `BW_EFORK`: it belongs to the parent of this process.
+///
 /// # Safety
-/// `handle` is NULL, or came from [`give`] and was not destroyed; nothing changes the object meanwhile.
+/// `handle` is NULL, or came from [`new`] and was not destroyed; nothing changes the object meanwhile.
 pub(crate) unsafe fn get<'a, T>(handle: *const T, what: &str) -> Result<&'a T, Failure> {
     // SAFETY: the caller guarantees a handle that is NULL or valid, and that nothing changes the
     // object.
-    unsafe { handle.as_ref() }.ok_or_else(|| Failure::null(what))
+    let object = unsafe { handle.as_ref() }.ok_or_else(|| Failure::null(what))?;
+    // SAFETY: not NULL, so it is valid.
+    match unsafe { is_ours(handle) } {
+        true => Ok(object),
+        false => Err(of_the_parent(what)),
+    }
 }
 
 /// The object behind a handle, to be changed.
 ///
-/// # Safety
-/// `handle` is NULL, or came from [`give`] and was not destroyed; nothing else uses the object
-/// meanwhile.
-pub(crate) unsafe fn get_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a mut T, Failure> {
-    // SAFETY: the caller guarantees a handle that is NULL or valid, and that nothing else uses the
-    // object.
-    unsafe { handle.as_mut() }.ok_or_else(|| Failure::null(what))
-}
-
-/// Destroys the object behind a handle if `check` allows it.
+/// # Errors
+/// `BW_ENULL`; `BW_EFORK`: it belongs to the parent of this process.
 ///
 /// # Safety
-/// `handle` is NULL, or came from [`give`] and was not destroyed; nothing else uses the object any
+/// `handle` is NULL, or came from [`new`] and was not destroyed; nothing else uses the object
+/// meanwhile.
+pub(crate) unsafe fn get_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a mut T, Failure> {
+    if handle.is_null() {
+        return Err(Failure::null(what));
+    }
+    // SAFETY: not NULL, so it is valid.
+    if !unsafe { is_ours(handle) } {
+        return Err(of_the_parent(what));
+    }
+    // SAFETY: as above, and the caller guarantees that nothing else uses the object.
+    Ok(unsafe { &mut *handle })
+}
+
+/// Destroys the object behind a handle if `check` allows it. In a child of the process that made the object,
+/// nothing happens: its parent may use it.
+///
+/// # Safety
+/// `handle` is NULL, or came from [`new`] and was not destroyed; nothing else uses the object any
 /// more.
 pub(crate) unsafe fn take<T>(
     handle: *mut T,
@@ -59,21 +108,28 @@ pub(crate) unsafe fn take<T>(
     unsafe { take_with(handle, what, check) }.map(drop)
 }
 
-/// As [`take`], but returns the object instead of dropping it.
+/// As [`take`], but returns the object instead of dropping it. `None`: it belongs to the parent of this process.
 ///
 /// # Safety
-/// `handle` is NULL, or came from [`give`] and was not destroyed; nothing else uses the object any
+/// `handle` is NULL, or came from [`new`] and was not destroyed; nothing else uses the object any
 /// more.
 pub(crate) unsafe fn take_with<T>(
     handle: *mut T,
     what: &str,
     check: impl FnOnce(&mut T) -> Result<(), Failure>,
-) -> Result<Box<T>, Failure> {
+) -> Result<Option<T>, Failure> {
+    // SAFETY: the caller guarantees a handle that is NULL or valid.
+    if !handle.is_null() && !unsafe { is_ours(handle) } {
+        // It is never freed, which leak checkers should know of.
+        keep(handle);
+        return Ok(None);
+    }
     // SAFETY: the caller guarantees a handle that is NULL or valid, and that nothing else uses the
     // object.
     check(unsafe { get_mut(handle, what)? })?;
-    // SAFETY: from `give`, and taken once.
-    Ok(unsafe { Box::from_raw(handle) })
+    // SAFETY: from `new`, and taken once.
+    let handle = unsafe { Box::from_raw(handle.cast::<Handle<T>>()) };
+    Ok(Some(handle.object))
 }
 
 // The header's conventions on threads: any thread may use these, one thread at a time a queue, and one

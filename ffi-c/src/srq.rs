@@ -219,7 +219,9 @@ pub unsafe extern "C" fn bw_srq_destroy(
     // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let check = |srq: &mut bw_srq| srq.used.check("shared receive queue", "queue pairs");
-        let bw_srq { srq, .. } = *take_with(srq, "shared receive queue", check)?;
+        let Some(bw_srq { srq, .. }) = take_with(srq, "shared receive queue", check)? else {
+            return Ok(());
+        };
         let report = |wr_id, _| {
             if let Some(cleared) = cleared {
                 // The program's callback, with the context that it gave.

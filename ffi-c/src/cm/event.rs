@@ -4,7 +4,7 @@ use super::{bw_cm_channel, bw_cm_id, contexts, milliseconds};
 use crate::ah::bw_ah_attr;
 use crate::code::BW_EAGAIN;
 use crate::failure::{Failure, guard};
-use crate::handle::get;
+use crate::handle::{self, get};
 use crate::sized::{self, Versioned};
 use hw::connect::cm::{Conn, Event, EventKind};
 use std::ffi::{c_int, c_void};
@@ -128,7 +128,7 @@ impl bw_cm_event {
         }
         if let EventKind::ConnectRequest { id, .. } | EventKind::LookupRequest { id, .. } = kind {
             let request = bw_cm_id::new(id.clone(), channel, null_mut());
-            filled.request = Box::into_raw(Box::new(request));
+            filled.request = handle::new(request);
         }
         filled
     }

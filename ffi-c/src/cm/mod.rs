@@ -19,11 +19,12 @@ use crate::port::small;
 use crate::qp_attr::udp_sport;
 use crate::used::{Used, User};
 use hw::connect::cm::{EventChannel, Id, Peer, PortSpace};
+use hw::memory::fork::PerProcess;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// An event channel for ids (`rdma_event_channel`).
@@ -91,9 +92,12 @@ pub const BW_ADDR_MAX: usize = 64;
 
 /// The contexts that programs gave to their ids. An id has an entry for as long as its handle exists.
 fn contexts() -> MutexGuard<'static, HashMap<Id, usize>> {
-    static CONTEXTS: LazyLock<Mutex<HashMap<Id, usize>>> = LazyLock::new(Mutex::default);
+    static CONTEXTS: PerProcess<Mutex<HashMap<Id, usize>>> = PerProcess::new(Mutex::default);
     // A lock poisoned by a panic is usable: each change is complete.
-    CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner)
+    CONTEXTS
+        .get()
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 impl bw_cm_id {

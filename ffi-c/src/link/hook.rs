@@ -218,7 +218,9 @@ pub unsafe extern "C" fn bw_device_dispatch_async_event(
         let device = unsafe { get(device, "device")? };
         // SAFETY: the header's conventions on handles.
         let event = unsafe { take_with(event, "asynchronous event", |_| Ok(()))? };
-        device.device.dispatch(event.event);
+        if let Some(event) = event {
+            device.device.dispatch(event.event);
+        }
         Ok(())
     })
 }

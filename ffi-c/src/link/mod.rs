@@ -27,7 +27,7 @@ mod code;
 
 use crate::code::BW_ENULL;
 use crate::failure::{Failure, guard};
-use crate::handle::{get, get_mut, give, take};
+use crate::handle::{self, get, get_mut, give, take};
 use crate::memory::bw_pd;
 use crate::sized;
 use crate::tcp::bw_tcp_conn;
@@ -125,8 +125,8 @@ pub unsafe extern "C" fn bw_link_create_pair(
             let (here, there) = pair();
             let made = bw_link::new(pds.0, init, here)?;
             let other = bw_link::new(pds.1, peer_init, there)?;
-            link.write(Box::into_raw(Box::new(made)));
-            peer.write(Box::into_raw(Box::new(other)));
+            link.write(handle::new(made));
+            peer.write(handle::new(other));
         }
         Ok(())
     })

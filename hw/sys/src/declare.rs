@@ -103,8 +103,8 @@ macro_rules! functions {
             }
         }
 
-        static FUNCTIONS: std::sync::OnceLock<Result<Functions, crate::library::Unloaded>> =
-            std::sync::OnceLock::new();
+        static FUNCTIONS: crate::once::Once<Result<Functions, crate::library::Unloaded>> =
+            crate::once::Once::new();
 
         /// Loads the library, unless it is loaded already.
         ///

@@ -42,6 +42,7 @@ mod declare;
 mod headers;
 pub mod ibverbs;
 pub mod mlx5dv;
+mod once;
 pub mod rdmacm;
 
 pub use library::{Missing, Unloaded, load};

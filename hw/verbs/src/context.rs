@@ -9,12 +9,13 @@ use bellwire_provider::attr::Resources;
 use bellwire_provider::attr::{DeviceAttr, DeviceInfo, PortAttr, PortState};
 use bellwire_provider::numbers::Numbers;
 use bellwire_provider::path::{HOP_LIMIT, UdpSport};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// An open device (`ibv_context`). Every object created on it keeps it alive.
 #[derive(Debug)]
@@ -200,8 +201,8 @@ impl Context {
 
     /// Time since an arbitrary moment, by the machine's clock.
     pub fn now(&self) -> Duration {
-        static START: OnceLock<Instant> = OnceLock::new();
-        START.get_or_init(Instant::now).elapsed()
+        let now = clock_gettime(ClockId::Monotonic);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
     }
 
     /// The most basic blocks that a send queue can have: each block may be a request of its own.

@@ -6,6 +6,7 @@ use crate::cq::{Cq, CqShared, FOREIGN, NewCq, OldCqe};
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::Element;
+use crate::memory::fork::PerProcess;
 use crate::pinned::collected;
 use crate::qp::{Made, QpTransport, Wanted, life};
 use crate::soft::{self, CqCtx, HcaConfig, Polled, QpParts, RecvParts, Running, SrqCtx, XrcSrq};
@@ -45,10 +46,11 @@ pub fn info() -> DeviceInfo {
     info
 }
 
-/// This process's node of a fabric.
+/// This process's node of a fabric. A child of fork(2) has one of its own.
 fn shared_node(fabric: &str) -> Result<Arc<Running>, Error> {
-    static SHARED: Mutex<BTreeMap<String, Weak<Running>>> = Mutex::new(BTreeMap::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    static SHARED: PerProcess<Mutex<BTreeMap<String, Weak<Running>>>> =
+        PerProcess::new(Mutex::default);
+    let mut shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
     let running = match shared.get(fabric).and_then(Weak::upgrade) {
         Some(running) => running,
         None => {
@@ -66,8 +68,8 @@ fn shared_node(fabric: &str) -> Result<Arc<Running>, Error> {
 
 /// The software HCA that is shared by the whole process.
 pub fn shared() -> Result<Arc<Running>, Error> {
-    static SHARED: Mutex<Weak<Running>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    static SHARED: PerProcess<Mutex<Weak<Running>>> = PerProcess::new(Mutex::default);
+    let mut shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(running) = shared.upgrade() {
         return Ok(running);
     }

@@ -1,10 +1,11 @@
 //! Maps librdmacm's ids to ours, and holds the lock around librdmacm's calls.
 
 use super::id::Id;
+use crate::memory::fork::PerProcess;
 use bellwire_sys::rdmacm::rdma_cm_id;
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Ids by their address, without those that are being destroyed.
 #[derive(Default)]
@@ -12,9 +13,9 @@ pub(super) struct Ids(HashMap<usize, Weak<Id>>);
 
 /// Takes the lock. No [`Id`] may be dropped while it is held: dropping the last handle takes it again.
 pub(super) fn lock() -> MutexGuard<'static, Ids> {
-    static IDS: LazyLock<Mutex<Ids>> = LazyLock::new(Mutex::default);
+    static IDS: PerProcess<Mutex<Ids>> = PerProcess::new(Mutex::default);
     // A panic never leaves the map half changed.
-    IDS.lock().unwrap_or_else(PoisonError::into_inner)
+    IDS.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Ids {

@@ -2,6 +2,7 @@
 //! (drivers/infiniband/core/cm.c) such a queue pair cannot have another connection until the program has
 //! ended the first: packets of the first could be taken for those of the second.
 
+use crate::memory::fork::PerProcess;
 use crate::qp::Endpoint;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,10 +16,12 @@ pub(super) struct RemoteQp(Key);
 
 /// Taken after the channels' locks; no other lock is taken while it is held.
 fn connected() -> MutexGuard<'static, BTreeSet<Key>> {
-    // Uses no memory while it is empty.
-    static CONNECTED: Mutex<BTreeSet<Key>> = Mutex::new(BTreeSet::new());
+    static CONNECTED: PerProcess<Mutex<BTreeSet<Key>>> = PerProcess::new(Mutex::default);
     // A panic never leaves the set half changed.
-    CONNECTED.lock().unwrap_or_else(PoisonError::into_inner)
+    CONNECTED
+        .get()
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RemoteQp {
