@@ -2289,7 +2289,7 @@ int bw_device_at(uint32_t index,
 // the real clock. "auto" is the best device available; `bw_device_choice` explains the choice.
 // "soft:NAME" is this process's node of the fabric of that name: its queue pairs reach those of all
 // processes of the same user that have opened it as well. Regions that are created on it are memory
-// that these processes map. It does not survive a fork: the child has to open it again.
+// that these processes map. It does not survive a fork: a child that opens it again has a node of its own.
 //
 // Owner: the caller, until `bw_device_close`.
 // Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (the fabric has 4096
