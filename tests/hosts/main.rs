@@ -4,6 +4,7 @@
 //!
 //! Many need root, to drop privileges or to make namespaces. Without it they say so, and are ignored.
 
+mod fork;
 mod memory;
 mod realtime;
 
@@ -19,7 +20,7 @@ struct Area {
 }
 
 /// Every area.
-const AREAS: &[Area] = &[memory::AREA, realtime::AREA];
+const AREAS: &[Area] = &[fork::AREA, memory::AREA, realtime::AREA];
 
 fn main() -> ExitCode {
     if let Ok(name) = std::env::var(bellwire_tests::child::ROLE) {

@@ -343,6 +343,10 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.shared.device.is_inherited() {
+            return;
+        }
         self.shared.ctx.retire();
     }
 }

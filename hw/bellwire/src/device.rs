@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::event::AsyncQueue;
 use crate::link::Dispatcher;
+use crate::memory::fork::Life;
 use crate::memory::{Mapping, MappingBuilder};
 use crate::pd::Pd;
 use crate::provider::Hca;
@@ -27,6 +28,8 @@ pub struct Device {
     name: Arc<str>,
     /// Why `"auto"` chose it.
     pub(crate) choice: Option<Arc<Choice>>,
+    /// Of the process that opened it.
+    life: Life,
 }
 
 fn in_table(what: &'static str, index: u16, length: u16) -> Result<(), Error> {
@@ -56,7 +59,8 @@ impl Device {
     /// interfaces.
     ///
     /// `"soft:NAME"` is this process's node of the fabric with that name: its queue pairs reach, by LID,
-    /// those of all processes of the same user that have opened the fabric, too.
+    /// those of all processes of the same user that have opened the fabric, too. A child of fork(2) that opens it
+    /// again has a node of its own; see [`is_inherited`](Self::is_inherited).
     ///
     /// # Errors
     /// [`Error::UnknownDevice`], which says why devices are missing; [`Error::Io`]: the system has no
@@ -73,6 +77,7 @@ impl Device {
         Ok(Self {
             name: hca.name().into(),
             choice: None,
+            life: Life::current(),
             events: hca.async_queue()?,
             links: Arc::default(),
             hca,
@@ -85,6 +90,12 @@ impl Device {
     /// [`Error::Io`]: the system has no descriptor left, or the device is gone.
     pub fn reopen(&self) -> Result<Self, Error> {
         Self::of(self.hca.reopen()?)
+    }
+
+    /// Whether the process that this one was forked from opened it. Then it cannot be used here, nor any object on
+    /// it. Dropping these has no effect: it neither destroys nor waits for anything.
+    pub fn is_inherited(&self) -> bool {
+        !self.life.is_current()
     }
 
     /// Whether both are the same context: objects that were created on them can be combined.

@@ -198,6 +198,10 @@ impl Mw {
 
 impl Drop for Mw {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.pd.device().is_inherited() {
+            return;
+        }
         self.pd.device().hca.dealloc_mw(self.rkey);
     }
 }

@@ -206,6 +206,10 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.pd.device().is_inherited() {
+            return;
+        }
         // An lkey of zero was deregistered and is no key; any other is valid, so nothing can fail.
         let _ = self.pd.device().hca.deregister_mr(self.lkey);
     }

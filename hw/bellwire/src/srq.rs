@@ -188,6 +188,10 @@ impl SrqShared {
 
 impl Drop for SrqShared {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.pd.device().is_inherited() {
+            return;
+        }
         // Receives that were consumed are reported by completion queues; the buffers of the others are freed.
         for index in self.revoke().into_iter().flatten() {
             // SAFETY: the device has not completed the entry, and its queue is destroyed.
@@ -345,6 +349,10 @@ impl Srq {
 
 impl Drop for Srq {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.pd().device().is_inherited() {
+            return;
+        }
         // Staged receives are posted, too: their buffers were accepted.
         self.ring();
     }

@@ -133,6 +133,10 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.pd.context().is_inherited() {
+            return;
+        }
         let _keys = &self.pd;
         // SAFETY: the queue in it was destroyed; if destroying it failed, this fails, too.
         let answer = unsafe { sys::ibv_dealloc_pd(self.handle.as_ptr()) };

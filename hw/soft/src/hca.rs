@@ -18,6 +18,7 @@ use crate::event::{Contexts, Element, EventType};
 use crate::fabric::{Attention, Export, MAX_PACKET, Node};
 use bellwire_core::port::Staged;
 use bellwire_core::wqe::FirstBlock;
+use bellwire_memory::fork::Own;
 use bellwire_provider::entropy;
 use bellwire_provider::numbers::Numbers;
 use bellwire_provider::quiesce::Barriers;
@@ -99,8 +100,15 @@ pub struct Hca {
 /// A running software HCA. It is dropped, with its threads, together with the last object on it.
 #[derive(Debug)]
 pub struct Running {
-    hca: Arc<Hca>,
-    threads: Vec<JoinHandle<()>>,
+    hca: Own<Arc<Hca>>,
+    threads: Own<Vec<JoinHandle<()>>>,
+}
+
+impl Running {
+    /// Whether it belongs to the process that this one was forked from.
+    pub fn is_inherited(&self) -> bool {
+        Own::is_inherited(&self.hca)
+    }
 }
 
 impl Deref for Running {
@@ -185,7 +193,8 @@ impl Running {
             never,
         });
         hca.make_scratch()?;
-        let threads = Vec::new();
+        let threads = Own::default();
+        let hca = Own::new(hca);
         // If a thread cannot be started, dropping `running` stops those that were.
         let mut running = Self { hca, threads };
         for worker in 0..workers {
@@ -203,7 +212,7 @@ impl Running {
         name: String,
         work: impl FnOnce(&Hca) + Send + 'static,
     ) -> Result<(), Error> {
-        let hca = self.hca.clone();
+        let hca = self.shared();
         let spawned = std::thread::Builder::new()
             .name(name)
             .spawn(move || work(&hca));
@@ -216,12 +225,16 @@ impl Running {
 impl Running {
     /// The device, for as long as it is kept. Its threads end with this.
     pub(super) fn shared(&self) -> Arc<Hca> {
-        self.hca.clone()
+        Arc::clone(&self.hca)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.is_inherited() {
+            return;
+        }
         if let Some(engine) = &self.hca.engine {
             engine.stop();
         }

@@ -7,6 +7,7 @@ use super::hca::{Hca, Running};
 use super::polls::PollSection;
 use crate::error::Error;
 use bellwire_core::queue::{Completion, CompletionQueue, Received};
+use bellwire_memory::fork::Own;
 use bellwire_provider::quiesce::Section;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -18,7 +19,7 @@ pub struct Polled {
     queue: PolledQueue,
     /// That of `_kept`.
     hca: &'static Hca,
-    _kept: (Arc<Hca>, PollSection),
+    _kept: Own<(Arc<Hca>, PollSection)>,
 }
 
 /// What a poll is handed. In this order, whatever there is behind the queue: polls of other devices than nodes, too, take more
@@ -285,7 +286,7 @@ impl Polled {
         Ok(Self {
             queue,
             hca,
-            _kept: kept,
+            _kept: kept.into(),
         })
     }
 
@@ -339,6 +340,10 @@ impl Drop for RepeatedLooks<'_> {
 
 impl Drop for Polled {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if Own::is_inherited(&self._kept) {
+            return;
+        }
         self.hca.polls.end(&self._kept.1);
     }
 }

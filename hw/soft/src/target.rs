@@ -78,6 +78,10 @@ impl XrcTarget {
 
 impl Drop for XrcTarget {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.hca.is_inherited() {
+            return;
+        }
         self.hca.destroy_qp(self.qpn);
         self.events.retire(Element::Qp(self.qpn));
     }

@@ -80,6 +80,10 @@ impl Ah {
 
 impl Drop for Ah {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.pd.context().is_inherited() {
+            return;
+        }
         let pd = &self.pd;
         pd.context().ahs.dropped(self.name, pd.handle());
     }

@@ -5,6 +5,7 @@ use super::qp::Qp;
 use super::sys;
 use crate::error::Error;
 use bellwire_core::qp::{AhAttr, GlobalRoute, Mtu};
+use bellwire_memory::fork::Life;
 use bellwire_provider::attr::Resources;
 use bellwire_provider::attr::{DeviceAttr, DeviceInfo, PortAttr, PortState};
 use bellwire_provider::numbers::Numbers;
@@ -43,6 +44,8 @@ pub struct Context {
     drives_rings: bool,
     /// Doorbell registers that several queue pairs share, where core rings them.
     pub registers: crate::Registers,
+    /// Of the process that opened it.
+    life: Life,
 }
 
 /// The objects that requests and the program name by number.
@@ -134,6 +137,7 @@ impl Context {
             dead: AtomicBool::new(false),
             drives_rings: false,
             registers: crate::Registers::default(),
+            life: Life::current(),
         };
         {
             // SAFETY: the caller guarantees that the context is open.
@@ -197,6 +201,11 @@ impl Context {
         let mut attr = self.attr;
         attr.max_inline_data = *self.max_inline.get_or_init(|| super::qp::find_inline(self));
         attr
+    }
+
+    /// Whether the process that this one was forked from opened it: that process uses its objects.
+    pub fn is_inherited(&self) -> bool {
+        !self.life.is_current()
     }
 
     /// Time since an arbitrary moment, by the machine's clock.
@@ -390,6 +399,10 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.is_inherited() {
+            return;
+        }
         // SAFETY: every object on the context has been destroyed. An error (EIO) is of no consequence now.
         let _ = unsafe { sys::ibv_close_device(self.handle.as_ptr()) };
     }

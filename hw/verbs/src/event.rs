@@ -93,7 +93,10 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        let _open = &self.context;
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.context.is_inherited() {
+            return;
+        }
         // SAFETY: no completion queue uses the channel any longer. An error cannot be handled.
         let _ = unsafe { sys::ibv_destroy_comp_channel(self.handle.as_ptr()) };
     }

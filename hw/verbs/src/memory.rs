@@ -49,6 +49,10 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.context.is_inherited() {
+            return;
+        }
         // Dropped address handles that are still kept belong to the domain.
         self.context.ahs.forget(self.handle);
         // SAFETY: everything in the domain has been destroyed. An error (EIO) cannot be handled.

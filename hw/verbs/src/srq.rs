@@ -191,6 +191,10 @@ impl Srq {
 
 impl Drop for Srq {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.context.is_inherited() {
+            return;
+        }
         self.destroy(None);
         if let Number::Given(number) = self.number {
             self.context.srqns.give_back(number);

@@ -82,6 +82,10 @@ impl Xrcd {
 
 impl Drop for Xrcd {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.context.is_inherited() {
+            return;
+        }
         // SAFETY: everything in the domain has been destroyed. An error (EIO) cannot be handled.
         let _ = unsafe { sys::close_xrcd(self.handle) };
     }
@@ -182,6 +186,10 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.xrcd.context.is_inherited() {
+            return;
+        }
         // SAFETY: the owner of the handle is being dropped. An error (EIO) cannot be handled.
         let _ = unsafe {
             match self.opened {

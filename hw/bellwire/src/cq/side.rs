@@ -48,6 +48,10 @@ pub(crate) const FOREIGN: Error = Error::Foreign {
 
 impl Drop for CqShared {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.device.is_inherited() {
+            return;
+        }
         // Not earlier: queue pairs may outlive the queue, and the device may still use its number for them.
         if let (Some(hca), Some(ctx)) = (self.device.hca.soft(), self.ctx.soft()) {
             hca.cqns.give_back(ctx.cqn());

@@ -1,5 +1,6 @@
 //! How two [`Link`](super::Link)s exchange messages while their queue pairs cannot.
 
+use crate::memory::fork::Life;
 use bellwire_core::link::FormatError;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -127,6 +128,8 @@ fn wake(lane: &Mutex<Lane>) {
 pub struct LocalExchange {
     outgoing: Arc<Mutex<Lane>>,
     incoming: Arc<Mutex<Lane>>,
+    /// Of the process that made it.
+    life: Life,
 }
 
 /// Unread messages at most; with more the peer counts as gone.
@@ -144,10 +147,12 @@ pub fn pair() -> (LocalExchange, LocalExchange) {
     let first = LocalExchange {
         outgoing: there.clone(),
         incoming: back.clone(),
+        life: Life::current(),
     };
     let second = LocalExchange {
         outgoing: back,
         incoming: there,
+        life: Life::current(),
     };
     (first, second)
 }
@@ -187,6 +192,10 @@ impl Exchange for LocalExchange {
 
 impl Drop for LocalExchange {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if !self.life.is_current() {
+            return;
+        }
         // Messages already sent can still be received.
         lock(&self.outgoing).closed = true;
         lock(&self.incoming).closed = true;

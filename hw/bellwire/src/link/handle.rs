@@ -10,6 +10,7 @@ use super::wake::Sleep;
 use super::worker::Worker;
 use crate::cq::Cq;
 use crate::error::Error;
+use crate::memory::fork::Life;
 use crate::pd::Pd;
 use bellwire_core::fault::Fault;
 use bellwire_core::queue::Completion;
@@ -51,6 +52,8 @@ pub struct Link {
     busy_polls: u64,
     check_busy_every: u64,
     sleep: Option<Sleep>,
+    /// Of the process that made it.
+    life: Life,
 }
 
 impl Link {
@@ -87,6 +90,7 @@ impl Link {
             busy_polls: 0,
             check_busy_every: u64::from(check_every) * BUSY_POLLS,
             sleep,
+            life: Life::current(),
         })
     }
 
@@ -474,6 +478,10 @@ pub struct Drained {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if !self.life.is_current() {
+            return;
+        }
         self.stop_thread();
     }
 }

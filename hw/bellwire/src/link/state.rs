@@ -538,6 +538,10 @@ impl RecoveryState {
 
 impl Drop for RecoveryState {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.pd.device().is_inherited() {
+            return;
+        }
         self.leave();
         if self.shared.is_none() {
             self.pd.device().links.leave(self.mailbox);

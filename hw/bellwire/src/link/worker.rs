@@ -5,6 +5,7 @@ use super::init::{FaultReport, Hook, RecoverIn, RecoveryReport};
 use super::repost::Receive;
 use super::state::RecoveryState;
 use crate::event::Bell;
+use crate::memory::fork::Own;
 use bellwire_core::fault::Fault;
 use bellwire_provider::backoff::sleep;
 use std::fmt;
@@ -53,7 +54,7 @@ impl Shared {
 
 /// A thread that owns the state of a link until the link works again, or has ended.
 pub(super) struct Worker {
-    thread: JoinHandle<Box<RecoveryState>>,
+    thread: Own<JoinHandle<Box<RecoveryState>>>,
     shared: Arc<Shared>,
     /// Room for receives, as [`RecoveryState::room`] returned it.
     pub room: Option<Room>,
@@ -82,7 +83,7 @@ impl Worker {
             .spawn(move || recover(take(&opened).expect("put there before"), &theirs));
         match spawned {
             Ok(thread) => Ok(Self {
-                thread,
+                thread: thread.into(),
                 shared,
                 room,
             }),
@@ -126,7 +127,9 @@ impl Worker {
     }
 
     fn join(self) -> Box<RecoveryState> {
-        match self.thread.join() {
+        // A child of fork has no worker of its parent to join: its links stay with their parent.
+        let thread = Own::into_inner(self.thread).expect("of this process");
+        match thread.join() {
             Ok(mut state) => {
                 // Letters that came after the thread's last check.
                 self.shared.answer(&mut state);

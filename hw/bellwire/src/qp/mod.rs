@@ -376,6 +376,10 @@ impl<T: QpTransport> Qp<T> {
 
 impl<T: QpTransport> Drop for Qp<T> {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.pd.device().is_inherited() {
+            return;
+        }
         if !self.destroyed {
             self.destroy();
         }

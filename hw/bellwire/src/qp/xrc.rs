@@ -134,6 +134,10 @@ impl XrcTarget {
 
 impl Drop for XrcTarget {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.device().is_inherited() {
+            return;
+        }
         if let Some(target) = self.side.libibverbs()
             && target.is_last()
         {

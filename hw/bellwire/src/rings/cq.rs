@@ -154,6 +154,10 @@ impl Cq {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.device.is_inherited() {
+            return;
+        }
         self.ctx.retire();
         if let Some(hca) = self.device.hca.soft() {
             hca.cqns.give_back(self.ctx.cqn());

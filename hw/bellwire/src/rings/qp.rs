@@ -282,6 +282,10 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.device.is_inherited() {
+            return;
+        }
         self.device.hca.destroy_qp(self.qpn);
         self.device.events.retire(Element::Qp(self.qpn));
     }

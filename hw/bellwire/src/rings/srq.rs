@@ -139,6 +139,10 @@ impl Srq {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.pd.device().is_inherited() {
+            return;
+        }
         let device = self.pd.device();
         if let Some(hca) = device.hca.soft() {
             drop(hca.destroy_srq(self.number));

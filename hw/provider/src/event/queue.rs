@@ -7,6 +7,7 @@ use super::mailboxes::Mailboxes;
 use crate::error::Error;
 use crate::pinned::room_in;
 use bellwire_core::event::EventType;
+use bellwire_memory::fork::Life;
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -244,6 +245,7 @@ impl<T> EventQueue<T> {
             queue: self.clone(),
             element,
             event,
+            life: Life::current(),
         }))
     }
 
@@ -373,6 +375,8 @@ pub struct Got<T> {
     pub element: Element,
     /// What happened.
     pub event: T,
+    /// Of the process that took it.
+    life: Life,
 }
 
 impl<T> Got<T> {
@@ -385,6 +389,10 @@ impl<T> Got<T> {
 
 impl<T> Drop for Got<T> {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if !self.life.is_current() {
+            return;
+        }
         self.queue.ack(self.element, |known| known.held -= 1);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::bell::Bell;
 use crate::error::Error;
+use bellwire_memory::fork::Own;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -17,7 +18,7 @@ use std::thread::{Builder, JoinHandle};
 #[derive(Debug)]
 pub struct Watcher {
     stop: Arc<Bell>,
-    thread: Option<JoinHandle<()>>,
+    thread: Own<Option<JoinHandle<()>>>,
 }
 
 impl Watcher {
@@ -52,13 +53,17 @@ impl Watcher {
             .map_err(|error| Error::io("start a thread that waits for events", error))?;
         Ok(Self {
             stop,
-            thread: Some(thread),
+            thread: Some(thread).into(),
         })
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if Own::is_inherited(&self.thread) {
+            return;
+        }
         self.stop.ring();
         // SAFETY: pthread_self has no preconditions.
         let this = unsafe { libc::pthread_self() };

@@ -309,6 +309,10 @@ impl ShownMemory {
 
 impl Drop for ShownMemory {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.hca.is_inherited() {
+            return;
+        }
         let Some(node) = &self.hca.node else { return };
         node.export().hide(self.index);
         self.hca.mrs.generation().pass();

@@ -162,6 +162,10 @@ fn create(
 
 impl Drop for CqObject {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.context.is_inherited() {
+            return;
+        }
         // SAFETY: no queue pair uses the queue any longer, and all its events are acknowledged. An error
         // (EIO) cannot be handled.
         let _ = unsafe { sys::ibv_destroy_cq(self.handle.as_ptr()) };

@@ -585,6 +585,10 @@ impl LinkSet {
 
 impl Drop for LinkSet {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if self.pd.device().is_inherited() {
+            return;
+        }
         self.pd.device().links.leave(self.mailbox);
     }
 }

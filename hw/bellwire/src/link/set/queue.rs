@@ -6,6 +6,7 @@ use super::LinkSetInit;
 use crate::cq::{Cq, CqInit};
 use crate::error::Error;
 use crate::event::{Element, EventType};
+use crate::memory::fork::Life;
 use crate::pd::Pd;
 use crate::srq::{Srq, SrqInit};
 
@@ -65,6 +66,8 @@ pub(super) struct SharedQueues {
     srq_failed: bool,
     /// Queue pairs on it.
     pub attached: u32,
+    /// Of the process that made it.
+    life: Life,
 }
 
 impl SharedQueues {
@@ -75,6 +78,7 @@ impl SharedQueues {
             cq_failed: false,
             srq_failed: false,
             attached: 0,
+            life: Life::current(),
         })
     }
 
@@ -148,6 +152,10 @@ impl SharedQueues {
 
 impl Drop for SharedQueues {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if !self.life.is_current() {
+            return;
+        }
         self.cq_failed = true;
         self.destroy();
     }

@@ -15,6 +15,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::event::{Bell, Watcher, wait};
 use crate::link::{Exchange, ExchangeError};
+use crate::memory::fork::Life;
 use bellwire_provider::backoff::sleep;
 use bellwire_provider::entropy;
 use rustix::event::epoll;
@@ -39,6 +40,8 @@ pub struct Listener {
     all: OwnedFd,
     /// An id at the same port for datagrams, by which connectors say that links are closed.
     _notices: Id,
+    /// Of the process that made it.
+    life: Life,
 }
 
 /// State shared by all links of a listener.
@@ -111,6 +114,7 @@ impl Listener {
             listener,
             all,
             _notices: notices,
+            life: Life::current(),
         })
     }
 
@@ -145,6 +149,7 @@ impl Listener {
             session,
             channel: self.channel.clone(),
             desk: self.desk.clone(),
+            life: Life::current(),
         }))
     }
 
@@ -173,6 +178,10 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if !self.life.is_current() {
+            return;
+        }
         lock(&self.desk).closed = true;
     }
 }
@@ -385,6 +394,8 @@ pub struct Incoming {
     session: u64,
     channel: EventChannel,
     desk: Arc<Mutex<Desk>>,
+    /// Of the process that made it.
+    life: Life,
 }
 
 impl Incoming {
@@ -475,6 +486,10 @@ impl Exchange for Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if !self.life.is_current() {
+            return;
+        }
         let mut desk = lock(&self.desk);
         let Desk {
             sessions, by_id, ..

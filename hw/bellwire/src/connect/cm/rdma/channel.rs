@@ -7,6 +7,7 @@ use crate::connect::cm::{self, Event, EventKind, PortSpace};
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::set_nonblocking;
+use crate::memory::fork::Life;
 use crate::verbs::not_loaded;
 use bellwire_core::fault::CmEvent;
 use bellwire_sys::rdmacm::{
@@ -22,6 +23,8 @@ pub(in crate::connect::cm) struct Channel {
     handle: NonNull<rdma_event_channel>,
     /// Devices that its ids are bound to.
     devices: Mutex<Vec<Device>>,
+    /// Of the process that made it.
+    life: Life,
 }
 
 // SAFETY: all calls of librdmacm are made under the lock, and the descriptor may be used by any thread.
@@ -47,6 +50,7 @@ impl Channel {
         let channel = Self {
             handle,
             devices: Mutex::new(device.cloned().into_iter().collect()),
+            life: Life::current(),
         };
         set_nonblocking(channel.fd(), true).map_err(|error| Error::io("set O_NONBLOCK", error))?;
         Ok(Arc::new(channel))
@@ -193,6 +197,10 @@ impl fmt::Debug for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if !self.life.is_current() {
+            return;
+        }
         // SAFETY: no id uses the channel any more.
         unsafe { rdma_destroy_event_channel(self.handle.as_ptr()) };
     }

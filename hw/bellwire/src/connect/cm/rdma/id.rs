@@ -7,6 +7,7 @@ use crate::connect::cm::on_id::OnId;
 use crate::connect::cm::{ConnParam, Membership, PortSpace};
 use crate::device::Device;
 use crate::error::Error;
+use crate::memory::fork::Life;
 use crate::qp::ConnectAttr;
 use crate::verbs::{missing, qp_from_verbs};
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
@@ -28,6 +29,8 @@ pub(in crate::connect::cm) struct Id {
     channel: Mutex<Arc<Channel>>,
     /// The request that it came with was accepted. Linux would still let it be rejected for a while.
     accepted: AtomicBool,
+    /// Of the process that made it.
+    life: Life,
 }
 
 // SAFETY: librdmacm is called, and the id's fields are accessed, under the lock.
@@ -102,6 +105,7 @@ impl Id {
             on_id: OnId::default(),
             channel: Mutex::new(channel.clone()),
             accepted: AtomicBool::new(false),
+            life: Life::current(),
         });
         ids.insert(&id);
         id
@@ -412,6 +416,10 @@ impl fmt::Debug for Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if !self.life.is_current() {
+            return;
+        }
         let mut ids = ids::lock();
         ids.remove(self.handle);
         // SAFETY: this is the last handle, and all events of the id are acknowledged. An error cannot be

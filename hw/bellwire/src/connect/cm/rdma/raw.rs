@@ -1,6 +1,7 @@
 //! An event as returned by librdmacm.
 
 use crate::connect::cm::{Conn, ConnParam, Multicast, UdPeer};
+use crate::memory::fork::Life;
 use crate::verbs::ah_from_verbs;
 use bellwire_sys::rdmacm::{
     rdma_ack_cm_event, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
@@ -11,7 +12,7 @@ use std::io;
 use std::ptr::NonNull;
 
 /// An event that was taken. Dropping it acknowledges it.
-pub(super) struct RawEvent(NonNull<rdma_cm_event>);
+pub(super) struct RawEvent(NonNull<rdma_cm_event>, Life);
 
 impl RawEvent {
     /// Takes the oldest event; `None` if there is none. Does not block, as the descriptor is
@@ -24,7 +25,7 @@ impl RawEvent {
         // SAFETY: the caller guarantees that the channel is alive and the lock held; the pointer can be
         // written.
         if unsafe { rdma_get_cm_event(channel.as_ptr(), &raw mut event) } == 0 {
-            return Ok(NonNull::new(event).map(Self));
+            return Ok(NonNull::new(event).map(|event| Self(event, Life::current())));
         }
         let error = io::Error::last_os_error();
         match error.kind() {
@@ -125,6 +126,10 @@ unsafe fn copy(data: *const c_void, length: u8) -> Vec<u8> {
 
 impl Drop for RawEvent {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if !self.1.is_current() {
+            return;
+        }
         // SAFETY: the event was taken, and is acknowledged only here. The call fails only for a null
         // pointer.
         let _ = unsafe { rdma_ack_cm_event(self.0.as_ptr()) };

@@ -11,6 +11,7 @@ use super::peers::PeerProcess;
 use super::socket;
 use crate::device::Device;
 use crate::error::Error;
+use crate::memory::fork::Life;
 use crate::qp::ConnectAttr;
 use bellwire_core::fault::CmEvent;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
@@ -45,6 +46,8 @@ pub(in crate::connect::cm) struct Id {
     pub(in crate::connect::cm) on_id: OnId,
     /// The channel that delivers its events. Locked while the id is used, because the id may be moved.
     home: Mutex<Arc<Channel>>,
+    /// Of the process that made it.
+    life: Life,
 }
 
 pub(super) fn step<T>(what: &'static str) -> Result<T, Error> {
@@ -62,6 +65,7 @@ impl Id {
             space,
             on_id: OnId::default(),
             home: Mutex::new(home),
+            life: Life::current(),
         }
     }
 
@@ -364,6 +368,10 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if !self.life.is_current() {
+            return;
+        }
         let home = self.home();
         let mut state = home.hub.state();
         let entry = state.ids.get(&self.key);
@@ -391,6 +399,7 @@ impl fmt::Debug for Id {
             space,
             on_id: _,
             home: _,
+            life: _,
         } = self;
         let mut id = f.debug_struct("Id");
         id.field("key", key).field("space", space);

@@ -1,6 +1,7 @@
 //! The processes at the other ends of a channel's connections. A connection ends with its process; its
 //! socket does not show that if children of the process hold it, too.
 
+use crate::memory::fork::Life;
 use bellwire_soft::process::Process;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::HashMap;
@@ -29,6 +30,8 @@ pub(in crate::connect::cm) struct PeerProcess {
     epoll: Arc<OwnedFd>,
     /// The channel has seen that it ended.
     ended: AtomicBool,
+    /// Of the process that made it.
+    life: Life,
 }
 
 /// The process number in this key.
@@ -70,6 +73,7 @@ impl Peers {
             process,
             epoll: self.epoll.clone(),
             ended: AtomicBool::new(false),
+            life: Life::current(),
         });
         known.retain(|_, process| process.strong_count() != 0);
         known.insert(pid, Arc::downgrade(&process));
@@ -122,6 +126,10 @@ impl PeerProcess {
 
 impl Drop for PeerProcess {
     fn drop(&mut self) {
+        // A child of fork leaves what belongs to its parent as it is.
+        if !self.life.is_current() {
+            return;
+        }
         self.unwatch();
     }
 }
