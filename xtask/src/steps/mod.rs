@@ -59,6 +59,8 @@ enum Company {
     Sensitive,
     /// Nothing, at the end of the run.
     Alone,
+    /// Anything but what is alone. It mostly waits for the network, and does not count as one of those that run.
+    Aside,
 }
 
 const fn step(name: &'static str, about: &'static str, run: fn(&Workspace) -> Result<Run>) -> Step {
@@ -66,7 +68,7 @@ const fn step(name: &'static str, about: &'static str, run: fn(&Workspace) -> Re
         name,
         about,
         run,
-        after: &["tools"],
+        after: &["tools", "packages"],
         builds: &[],
         company: Company::Any,
     }
@@ -99,21 +101,36 @@ const NVMF: (&str, &str) = (
 );
 
 /// Every step. Two run at a time: of those that may start, the first of these.
-const STEPS: [Step; 27] = [
-    step("tools", "install what the other steps need", tools::tools).after(&[]),
-    // It needs none of the tools.
+const STEPS: [Step; 28] = [
+    step(
+        "tools",
+        "install what other steps need of rustup and cargo",
+        tools::tools,
+    )
+    .after(&[])
+    .company(Company::Aside),
+    step(
+        "packages",
+        "install what other steps need of Debian, and download the guest's kernel",
+        tools::packages,
+    )
+    .after(&[])
+    .company(Company::Aside),
+    // These need none of both.
     step("build", "crates and their tests", tests::build)
         .after(&[])
         .builds(&["debug"]),
     step("fmt", "formatting", style::fmt),
     step("hygiene", "what must not be committed", style::hygiene),
-    step("release", "bellwire-tests, optimized", tests::release).builds(&["optimized"]),
+    step("release", "bellwire-tests, optimized", tests::release)
+        .after(&[])
+        .builds(&["optimized"]),
     step(
         "unit",
         "tests of each crate, C programs included",
         tests::unit,
     )
-    .after(&["tools", "build"])
+    .after(&["tools", "packages", "build"])
     .builds(&["debug"]),
     step("asan", "all tests under AddressSanitizer", deep::asan),
     step(
@@ -121,10 +138,10 @@ const STEPS: [Step; 27] = [
         "the C library, programs in C, perf: Rust and a linker alone",
         bare::bare,
     )
-    .after(&["tools", "release"])
+    .after(&["packages", "release"])
     .builds(&["optimized"]),
     step("c", "install; C and C++ programs against that", c::c)
-        .after(&["tools", "asan"])
+        .after(&["packages", "asan"])
         .builds(&["release"]),
     step(VM.0, VM.1, vm::vm)
         .builds(&["optimized", "release"])
@@ -150,7 +167,9 @@ const STEPS: [Step; 27] = [
         deep::miri,
     )
     .company(Company::Patient),
-    step("loom", "models of what is lock-free", deep::loom).company(Company::Patient),
+    step("loom", "models of what is lock-free", deep::loom)
+        .after(&[])
+        .company(Company::Patient),
     step("clippy", "lints", style::clippy)
         .builds(&["debug"])
         .company(Company::Patient),

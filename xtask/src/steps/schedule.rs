@@ -60,7 +60,9 @@ impl<'a> Schedule<'a> {
             let mut all = self.steps.iter().zip(&self.ended);
             all.any(|(step, ended)| step.name == name && !ended)
         };
-        if self.running().count() >= AT_ONCE || step.after.iter().any(|name| left(name)) {
+        let aside = |step: &Step| matches!(step.company, Company::Aside);
+        let full = self.running().filter(|other| !aside(other)).count() >= AT_ONCE;
+        if full && !aside(step) || step.after.iter().any(|name| left(name)) {
             return false;
         }
         // Those that want nobody beside them come when all others have ended, so that none waits for them.
@@ -83,7 +85,7 @@ fn get_along(one: &Step, other: &Step) -> bool {
     let company = match (one.company, other.company) {
         (Company::Alone, _) | (_, Company::Alone) => false,
         (Company::Sensitive, company) | (company, Company::Sensitive) => {
-            matches!(company, Company::Patient)
+            matches!(company, Company::Patient | Company::Aside)
         }
         _ => true,
     };
@@ -196,6 +198,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_aside_does_not_count() {
+        let steps = [
+            named("a").company(Company::Aside),
+            named("b"),
+            named("c"),
+            named("d").company(Company::Aside),
+            named("e"),
+            named("f").company(Company::Alone),
+        ];
+        let steps: Vec<_> = steps.iter().collect();
+        let mut schedule = Schedule::new(&steps);
+        let begun: Vec<_> = std::iter::from_fn(|| schedule.next()).collect();
+        assert_eq!(begun, [0, 1, 2, 3]);
+        schedule.ended(0);
+        assert_eq!(schedule.next(), None);
+        schedule.ended(1);
+        assert_eq!((schedule.next(), schedule.next()), (Some(4), None));
+        schedule.ended(2);
+        schedule.ended(4);
+        assert_eq!(schedule.next(), None, "the last waits for what is aside");
+        schedule.ended(3);
+        assert_eq!(schedule.next(), Some(5));
+    }
+
+    #[test]
     fn a_step_waits_for_those_that_it_comes_after() {
         let steps = [
             named("a"),
@@ -231,6 +258,7 @@ mod tests {
             (Company::Any, false),
             (Company::Sensitive, false),
             (Company::Alone, false),
+            (Company::Aside, true),
         ] {
             let other = named("b").company(company);
             assert_eq!(get_along(&sensitive, &other), fits);
@@ -273,7 +301,8 @@ mod tests {
                 if running.is_empty() {
                     break;
                 }
-                assert!(running.len() <= AT_ONCE);
+                let aside = |at: &&usize| matches!(steps[**at].company, Company::Aside);
+                assert!(running.iter().filter(|at| !aside(at)).count() <= AT_ONCE);
                 schedule.ended(running.remove(ends_first.min(running.len() - 1)));
                 count += 1;
             }

@@ -1,4 +1,4 @@
-//! What the steps need on the machine: a table of it, and the step that installs it.
+//! What the steps need on the machine: a table of it, and the steps that install it.
 
 use std::{collections::BTreeSet, process::Command, thread};
 
@@ -8,6 +8,7 @@ use super::aarch64;
 use crate::{
     command::{command, on_path, output_of},
     run::{Run, Skip},
+    vm,
     workspace::Workspace,
 };
 
@@ -148,7 +149,7 @@ pub fn need_program(name: &str) -> Result<()> {
     }
     Err(Skip::lacking(
         format!("{name} is not installed"),
-        format!("`cargo xtask test tools` or `apt-get install {name}`"),
+        format!("`cargo xtask test packages` or `apt-get install {name}`"),
     ))
 }
 
@@ -271,43 +272,58 @@ fn disk_space() -> Option<String> {
     ))
 }
 
-/// Installs what is missing, and says what is there. What cannot be installed makes the step
+/// Installs what is missing of rustup and cargo, and says what is there. What cannot be installed makes the step
 /// "could not run"; the steps that need it say so again.
 pub fn tools(workspace: &Workspace) -> Result<Run> {
-    let mut tools = vec![rustfmt(), clippy(), cargo_hack()];
-    tools.extend(bare_targets());
-    tools.push(rust_target(aarch64::TARGET));
-    tools.extend(for_miri());
-    tools.extend(gungraun_runner(workspace));
+    let mut parts = vec![rustfmt(), clippy()];
+    parts.extend(bare_targets());
+    parts.push(rust_target(aarch64::TARGET));
+    parts.extend(for_miri());
+    let mut programs = vec![cargo_hack()];
+    programs.extend(gungraun_runner(workspace));
 
-    // Packages are mostly waited for, programs of cargo are built meanwhile.
-    let mut refused = thread::scope(|scope| {
-        let packages = scope.spawn(packages_refused);
-        let mut refused: Vec<String> = tools.iter().filter_map(refused).collect();
-        refused.extend(packages.join().expect("installing does not panic"));
+    // Parts of toolchains are downloaded, programs are built meanwhile.
+    let refused = thread::scope(|scope| {
+        let parts = scope.spawn(|| parts.iter().filter_map(refused).collect::<Vec<_>>());
+        let mut refused: Vec<String> = programs.iter().filter_map(refused).collect();
+        refused.extend(parts.join().expect("installing does not panic"));
         refused
     });
+    installed("tools", refused)
+}
+
+/// The same of Debian's packages, and of the guest's kernel.
+pub fn packages(_: &Workspace) -> Result<Run> {
+    let groups = [&APT[..], &AARCH64, &GUEST, &NVMF, &NVMF_GUEST];
+    let mut all = groups.concat();
+    all.sort_unstable();
+    all.dedup();
+    let lacking = install_packages(&all);
+    let mut refused = Vec::new();
+    // Apart, so that what the guest lacks keeps nothing else from being installed.
+    for group in groups.iter().filter(|_| !lacking.is_empty()) {
+        let lacking = install_packages(group);
+        if !lacking.is_empty() {
+            refused.push(format!("apt-get install {}", lacking.join(" ")));
+        }
+    }
+    // The step that boots the guest says why, if there is none.
+    if refused.is_empty() && vm::fetch_kernel().is_err() {
+        println!("NOT DOWNLOADED: the guest's kernel");
+    }
+    installed("packages", refused)
+}
+
+/// The result of a step that installs: the commands that failed to.
+fn installed(what: &str, mut refused: Vec<String>) -> Result<Run> {
     refused.sort();
     if refused.is_empty() {
         let mut run = Run::default();
         run.notes.extend(disk_space());
         return Ok(run);
     }
-    let reason = format!("{} of the tools could not be installed", refused.len());
+    let reason = format!("{} of the {what} could not be installed", refused.len());
     Err(Skip::lacking(reason, format!("`{}`", refused.join("`, `"))))
-}
-
-/// Installs all packages, and gives the commands that failed to.
-fn packages_refused() -> Vec<String> {
-    let mut refused = Vec::new();
-    // Apart, so that what the guest lacks keeps nothing else from being installed.
-    for packages in [&APT[..], &AARCH64, &GUEST, &NVMF, &NVMF_GUEST] {
-        let lacking = install_packages(packages);
-        if !lacking.is_empty() {
-            refused.push(format!("apt-get install {}", lacking.join(" ")));
-        }
-    }
-    refused
 }
 
 /// Installs a tool, and gives the command if that failed to.

@@ -25,6 +25,15 @@ pub use qemu::Machine;
 
 use crate::{steps, workspace::Workspace};
 use guest::TimedOut;
+use kernel::Kernel;
+
+/// Downloads the kernel of the guest on x86-64, unless it is there already.
+///
+/// # Errors
+/// It is not available.
+pub fn fetch_kernel() -> anyhow::Result<()> {
+    Kernel::get(Arch::X86_64).map(drop)
+}
 
 /// What `cargo xtask vm` takes.
 #[derive(clap::Args)]
