@@ -152,8 +152,18 @@ impl Exchange {
         connect: impl FnOnce(&[Dest]) -> Result<()>,
     ) -> Result<()> {
         let theirs = self.hear(ours.len())?;
-        connect(&theirs)?;
-        self.send(ours)?;
+        let connected = connect(&theirs);
+        let is_other = |error: &anyhow::Error| {
+            matches!(
+                error.downcast_ref(),
+                Some(bellwire::Error::OtherFabric { .. })
+            )
+        };
+        // The peer, too, finds that these two cannot be connected, if it gets ours.
+        if connected.as_ref().err().is_none_or(is_other) {
+            self.send(ours)?;
+        }
+        connected?;
         let mut done = [0; DONE.len()];
         let heard = self.peer.receive(&mut done, self.within);
         heard.context(format!("waiting for the peer's \"done\" ({SAME})"))?;

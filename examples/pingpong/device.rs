@@ -2,7 +2,7 @@
 
 use super::args::{Game, Kind};
 use anyhow::{Result, ensure};
-use bellwire::{Device, PortState};
+use bellwire::{Device, PortState, ProviderKind};
 
 /// Opens it.
 ///
@@ -46,6 +46,8 @@ pub fn addresses(device: &Device, game: &Game) -> Result<(u16, [u8; 16])> {
     );
     let gid = match game.gid_idx {
         Some(index) => device.query_gid(number, index.into())?,
+        // rdma-core's programs have no such device. Its LIDs are those of other fabrics, too.
+        None if device.provider() == ProviderKind::Soft => device.query_gid(number, 0)?,
         None => [0; 16],
     };
     ensure!(

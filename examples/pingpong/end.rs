@@ -12,7 +12,7 @@ use bellwire::queue::Completion;
 use bellwire::state::{AhAttr, GlobalRoute, QpAttr, QpState, RNR_RETRY_INFINITE, transition};
 use bellwire::wqe::Send;
 use bellwire::wr::SendFlags;
-use bellwire::{Cq, CqInit, Pd, Qp, QpInit, Srq, SrqInit};
+use bellwire::{Cq, CqInit, Pd, ProviderKind, Qp, QpInit, Srq, SrqInit};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
@@ -155,7 +155,10 @@ impl<T: Service> End<T> {
             port_num: self.game.ib_port,
             ..AhAttr::default()
         };
-        if to.is_global() {
+        if self.pd.device().provider() == ProviderKind::Soft && self.game.gid_idx.is_none() {
+            // Who the peer is; the path needs no global route.
+            path.grh.dgid = to.gid;
+        } else if to.is_global() {
             let Some(sgid_index) = self.game.gid_idx else {
                 bail!("the peer is to be reached by its GID: give -g to this side too");
             };

@@ -100,6 +100,7 @@ impl From<hw::Error> for Failure {
             | Error::CmStep { .. } => BW_ESTATE,
             Error::CmSpace => BW_ETRANSPORT,
             Error::CmNoQp { .. } => BW_ENULL,
+            Error::OtherFabric { .. } => BW_ECONN,
             Error::Io { error, .. } if is_unreachable(error) => BW_ECONN,
             Error::Io { error, .. } if error.kind() == ErrorKind::OutOfMemory => BW_EMEMORY,
             Error::Attach(_) => BW_ECQROOM,

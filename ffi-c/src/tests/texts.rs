@@ -95,6 +95,7 @@ fn texts_of_failures_are_plain() {
             max: 9,
         },
         Error::FabricClock,
+        Error::OtherFabric { reason: name() },
         Error::UnknownQp { qpn: 1 },
         Error::UnknownKey { key: 1 },
         Error::Exhausted { what, max: 1 },

@@ -235,6 +235,16 @@ impl Device {
         self.hca.way_to(peer.lid, peer.gid, port_num, gid_index)
     }
 
+    /// Checks that the path to a peer may end at the peer's device: a LID is also that of other devices, in other
+    /// fabrics.
+    ///
+    /// # Errors
+    /// [`Error::OtherFabric`].
+    pub(crate) fn check_peer(&self, peer: &Endpoint, port_num: u8) -> Result<(), Error> {
+        let way = self.way_to(peer, port_num, None);
+        self.hca.check_way(peer.gid, &way)
+    }
+
     /// Allocates a protection domain: its queue pairs access only memory regions in it.
     pub fn alloc_pd(&self) -> Pd {
         Pd::new(self.clone())

@@ -51,6 +51,12 @@ pub enum Error {
         /// Maximum length of a name, in bytes.
         max: usize,
     },
+    /// The endpoint leads to no device that this one can reach.
+    #[error("{reason}")]
+    OtherFabric {
+        /// What the endpoint is, what this device is, and what to do.
+        reason: String,
+    },
     /// A node of a fabric has to use the real clock, as its peers do.
     #[error("a virtual clock on a fabric: its nodes share real time, use the real clock")]
     FabricClock,

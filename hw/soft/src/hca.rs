@@ -15,7 +15,7 @@ use super::srq::SrqTable;
 use super::turn::Thread;
 use crate::error::Error;
 use crate::event::{Contexts, Element, EventType};
-use crate::fabric::{Attention, Export, MAX_PACKET, Node};
+use crate::fabric::{Attention, Export, MAX_PACKET, Node, Owner};
 use bellwire_core::port::Staged;
 use bellwire_core::wqe::FirstBlock;
 use bellwire_memory::fork::Own;
@@ -81,6 +81,8 @@ pub struct Hca {
     control: Mutex<Control>,
     /// The thread that holds that lock.
     locked_by: AtomicUsize,
+    /// The program's user when it opened the device.
+    pub(super) owner: Owner,
     /// The node of the fabric that the device is, if it is one.
     pub(super) node: Option<Node>,
     /// Mapped memory of other nodes.
@@ -138,10 +140,11 @@ impl Running {
             return Err(Error::FabricClock);
         }
         let seed = Self::seed(config);
+        let owner = Owner::now();
         // Random even where keys are seeded: it has to differ from those of earlier nodes in the same place.
         let incarnation = entropy::draw();
         let export = Export::new().map_err(|error| Error::io("make shared memory", error))?;
-        let node = Node::claim(fabric, incarnation, Arc::new(export))?;
+        let node = Node::claim(owner, fabric, incarnation, Arc::new(export))?;
         node.call_first();
         Self::build(config, Some(node), seed)
     }
@@ -151,7 +154,10 @@ impl Running {
     }
 
     fn build(config: HcaConfig, mut node: Option<Node>, seed: u64) -> Result<Arc<Self>, Error> {
-        let port = Port::new(seed, node.as_ref().map_or(port::LID, Node::lid));
+        let port = match &node {
+            Some(node) => Port::new(node.owner().prefix(node.name()), seed, node.lid()),
+            None => Port::new(port::LINK_LOCAL, seed, port::LID),
+        };
         // On a node, `waiting` is always true, so that callers also look for packets of peers.
         let never = if node.is_some() {
             u64::MAX - 1
@@ -184,6 +190,7 @@ impl Running {
             pds: AtomicU32::new(0),
             control: Mutex::new(Control::new(seed, config.journal)),
             locked_by: AtomicUsize::new(0),
+            owner: node.as_ref().map_or_else(Owner::of_process, Node::owner),
             node,
             views: Views::default(),
             journal: config.journal.then(Journal::default),
@@ -380,6 +387,11 @@ impl Hca {
     /// Value of `next_due` while nothing waits.
     pub(super) fn never(&self) -> u64 {
         self.never
+    }
+
+    /// The program's user when it opened the device: whose devices it may reach, whatever its user is now.
+    pub fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// The name of the fabric, if the device is a node of one.

@@ -71,6 +71,7 @@ mod xrcd;
 pub use clock::ClockKind;
 pub use cq::CqCtx;
 pub use doorbell::{RecvDoorbell, SendDoorbell};
+pub use fabric::Owner;
 pub use fault::{Fault, Script, Trigger};
 pub use hca::Running;
 pub use hca::{HcaConfig, Mode};

@@ -4,6 +4,7 @@ use super::hca::Hca;
 use super::lists::MAX_MESSAGE;
 use super::receive::GRH_BYTES;
 use crate::error::Error;
+use crate::fabric::{prefix_of, user_of};
 use bellwire_core::qp::{AhAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask};
 use bellwire_core::wqe::AddressVector;
 use bellwire_provider::attr::{DeviceAttr, GidEntry, PortAttr, PortState};
@@ -13,6 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The only port.
 pub(super) const NUMBER: u8 = 1;
+
+/// The subnet prefix of a device that is no node of a fabric.
+pub(super) const LINK_LOCAL: u64 = 0xfe80 << 48;
 
 /// Its LID, unless the fabric has assigned another.
 pub(super) const LID: u16 = 1;
@@ -34,19 +38,17 @@ const DATAGRAM_OVERHEAD: usize = 12 + 8 + 4;
 
 #[derive(Debug)]
 pub struct Port {
-    /// The only GID, link-local.
+    /// The only GID, link-local. No other device has it, so it is the identity of this one; a LID or a place in
+    /// a fabric is not.
     gid: [u8; 16],
     lid: u16,
     down: AtomicBool,
 }
 
 impl Port {
-    pub fn new(guid: u64, lid: u16) -> Self {
-        let mut gid = [0; 16];
-        gid[..2].copy_from_slice(&[0xfe, 0x80]);
-        gid[8..].copy_from_slice(&guid.to_be_bytes());
+    pub fn new(prefix: u64, guid: u64, lid: u16) -> Self {
         Self {
-            gid,
+            gid: (u128::from(prefix) << 64 | u128::from(guid)).to_be_bytes(),
             lid,
             down: AtomicBool::new(false),
         }
@@ -74,7 +76,7 @@ impl Port {
     /// Whether packets to this address come back to this port. LID 0, as in a zeroed address, means the port
     /// itself.
     pub fn leads_here(&self, attr: &AhAttr) -> bool {
-        self.is_ours(attr.dlid) && (!attr.is_global || attr.grh.dgid == self.gid)
+        self.is_ours(attr.dlid) && named(attr).is_none_or(|gid| gid == self.gid)
     }
 
     fn is_ours(&self, lid: u16) -> bool {
@@ -83,7 +85,7 @@ impl Port {
 
     /// Like [`leads_here`](Self::leads_here), for a datagram.
     pub fn is_here(&self, av: &AddressVector) -> bool {
-        self.is_ours(av.rlid.get()) && global(av).is_none_or(|gid| gid == self.gid)
+        self.is_ours(av.rlid.get()) && (av.rgid == self.gid || named_in(av).is_none())
     }
 
     /// The GRH with which a datagram from this port to this address arrives, if the address is global (IBTA
@@ -146,15 +148,16 @@ impl Hca {
         Some(at)
     }
 
-    /// The path to the port with this LID and this GID.
+    /// The path to the port with this LID and this GID. It has the GID in any case: the GID is the device's
+    /// identity, and a LID may be that of another device by now, or in another fabric.
     pub fn way_to(&self, lid: u16, gid: [u8; 16], port_num: u8, gid_index: Option<u8>) -> AhAttr {
         AhAttr {
-            grh: gid_index.map_or_else(GlobalRoute::default, |sgid_index| GlobalRoute {
+            grh: GlobalRoute {
                 dgid: gid,
-                sgid_index,
-                hop_limit: HOP_LIMIT,
+                sgid_index: gid_index.unwrap_or(0),
+                hop_limit: gid_index.map_or(0, |_| HOP_LIMIT),
                 ..GlobalRoute::default()
-            }),
+            },
             is_global: gid_index.is_some(),
             dlid: lid,
             port_num,
@@ -213,9 +216,21 @@ impl Hca {
     }
 }
 
-/// The destination GID of a global address.
-fn global(av: &AddressVector) -> Option<[u8; 16]> {
-    (av.grh_gid_fl.get() & GRH_PRESENT != 0).then_some(av.rgid)
+/// A GID that is none.
+const NO_GID: [u8; 16] = [0; 16];
+
+/// The GID of the device that an address leads to; `None`: it has only a LID.
+pub(super) fn named(attr: &AhAttr) -> Option<[u8; 16]> {
+    (attr.is_global || attr.grh.dgid != NO_GID).then_some(attr.grh.dgid)
+}
+
+/// Like [`named`], for a datagram's address.
+fn named_in(av: &AddressVector) -> Option<[u8; 16]> {
+    (av.grh_gid_fl.get() & GRH_PRESENT != 0 || av.rgid != NO_GID).then_some(av.rgid)
+}
+
+fn is_multicast(attr: &AhAttr) -> bool {
+    attr.dlid >= MULTICAST_LIDS || attr.is_global && attr.grh.dgid[0] == 0xff
 }
 
 /// Another node of the fabric, as the destination of an address.
@@ -231,8 +246,9 @@ impl Hca {
     /// do.
     ///
     /// # Errors
-    /// [`Error::Io`] when no addresses are left for a peer's memory.
+    /// [`Error::OtherFabric`]; [`Error::Io`] when no addresses are left for a peer's memory.
     pub(super) fn call_for(&self, attr: &AhAttr) -> Result<(), Error> {
+        self.check_identity(attr)?;
         if let Some(node) = &self.node
             && !self.port.leads_here(attr)
             && let Some(slot) = node.slot_of(attr.dlid)
@@ -245,14 +261,75 @@ impl Hca {
         Ok(())
     }
 
+    /// Checks that a path may lead to the device with this GID.
+    ///
+    /// # Errors
+    /// [`Error::OtherFabric`].
+    pub fn check_way(&self, gid: [u8; 16], way: &AhAttr) -> Result<(), Error> {
+        debug_assert!(named(way).is_none_or(|named| named == gid));
+        self.check_identity(way)
+    }
+
+    /// Checks that a path may lead to the device that its GID names. A device that is not known here yet may be
+    /// that one: if it is not, no request reaches it.
+    fn check_identity(&self, attr: &AhAttr) -> Result<(), Error> {
+        let ours = self.port.gid;
+        let Some(theirs) = named(attr).filter(|gid| *gid != ours && *gid != NO_GID) else {
+            return Ok(());
+        };
+        if is_multicast(attr) {
+            return Ok(());
+        }
+        let device = || match &self.node {
+            Some(node) => format!("soft:{} of {}", node.name(), node.owner()),
+            None => "soft, which only this process reaches".to_owned(),
+        };
+        let other = |of: String| {
+            let gid = std::net::Ipv6Addr::from(theirs);
+            let advice = "open the same fabric, as the same user, at both ends";
+            let reason = format!(
+                "the endpoint belongs to another fabric: its GID {gid} is {of}, this device is {}; {advice}",
+                device()
+            );
+            Err(Error::OtherFabric { reason })
+        };
+        let is_another = prefix_of(theirs) != prefix_of(ours);
+        match user_of(theirs) {
+            Some(uid) if is_another && self.node.is_some() && uid == self.owner.uid() => {
+                return other(format!(
+                    "of a fabric of user {uid} too, of another name or in another namespace"
+                ));
+            }
+            Some(uid) if is_another => return other(format!("of a fabric of user {uid}")),
+            None if is_another && self.port.is_ours(attr.dlid) => {
+                return other("of a device of no fabric".to_owned());
+            }
+            _ => {}
+        }
+        let is_replaced = self.port.is_ours(attr.dlid)
+            || self.node.as_ref().is_some_and(|node| {
+                let link = node
+                    .slot_of(attr.dlid)
+                    .and_then(|slot| node.known(slot)?.link());
+                // A link that has ended is about to be replaced.
+                link.is_some_and(|link| link.gid != theirs && !link.is_closed())
+            });
+        if is_replaced {
+            return other(
+                "of no device here: it is of another host or network namespace, or was closed since"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
     /// Makes the links that datagrams on this path need, and waits for them as a new node does: datagrams do
     /// not wait. A multicast group needs links with all nodes.
     ///
     /// # Errors
-    /// [`Error::Io`] when no addresses are left for a peer's memory.
+    /// [`Error::OtherFabric`]; [`Error::Io`] when no addresses are left for a peer's memory.
     pub fn prepare_datagrams(&self, attr: &AhAttr) -> Result<(), Error> {
-        let is_group = attr.dlid >= MULTICAST_LIDS || attr.is_global && attr.grh.dgid[0] == 0xff;
-        match is_group {
+        match is_multicast(attr) {
             true => self.call_everybody(),
             false => {
                 self.call_for(attr)?;
@@ -276,12 +353,13 @@ impl Hca {
 
     /// The other node that a path leads to.
     pub(super) fn elsewhere(&self, attr: &AhAttr) -> Option<Elsewhere> {
-        self.node_at(attr.dlid, attr.is_global.then_some(attr.grh.dgid))
+        self.node_at(attr.dlid, named(attr))
     }
 
     /// The other node that a datagram is sent to.
     pub(super) fn datagram_elsewhere(&self, av: &AddressVector) -> Option<Elsewhere> {
-        self.node_at(av.rlid.get(), global(av))
+        self.node_at(av.rlid.get(), named_in(av))
+            .filter(|there| there.incarnation != 0 || named_in(av).is_none())
     }
 
     fn node_at(&self, lid: u16, gid: Option<[u8; 16]>) -> Option<Elsewhere> {
@@ -289,15 +367,11 @@ impl Hca {
         let slot = node.slot_of(lid)?;
         // A place that this node has had nothing to do with has no node that it knows.
         let peer = node.known(slot)?;
-        if let (Some(gid), Some(link)) = (gid, peer.link())
-            && link.gid != gid
-        {
-            return None;
-        }
-        Some(Elsewhere {
-            slot,
-            incarnation: peer.incarnation(),
-        })
+        let (incarnation, present) = peer.identity();
+        // Otherwise it is another node that has had the place, or will have it.
+        let is_it = gid.is_none_or(|gid| gid == present);
+        let incarnation = if is_it { incarnation } else { 0 };
+        Some(Elsewhere { slot, incarnation })
     }
 }
 
@@ -308,6 +382,8 @@ pub fn address_vector(attr: &AhAttr) -> AddressVector {
         stat_rate_sl: attr.sl & 0xf,
         fl_mlid: attr.src_path_bits & 0x7f,
         rlid: bellwire_core::be::Be16::new(attr.dlid),
+        // Without a global route, too: see `Hca::way_to`.
+        rgid: attr.grh.dgid,
         ..AddressVector::default()
     };
     if attr.is_global {
@@ -316,7 +392,6 @@ pub fn address_vector(attr: &AhAttr) -> AddressVector {
         av.tclass = attr.grh.traffic_class;
         av.hop_limit = attr.grh.hop_limit;
         av.grh_gid_fl = bellwire_core::be::Be32::new(route);
-        av.rgid = attr.grh.dgid;
     }
     av
 }

@@ -1,22 +1,57 @@
-//! The process at the other end of a socket, by its pidfd (pidfd_open(2)), which reports that the process has
-//! ended, whatever it leaves behind. The socket alone is not sufficient, because child processes inherit it.
+//! The process at the other end of a socket: its user, and a handle that reports that it has ended, whatever it
+//! leaves behind. The socket alone is not sufficient, because child processes inherit it.
 //!
-//! The pidfd is that of the socket's peer (SO_PEERPIDFD). Before Linux 6.5 there is no such option: the pidfd
-//! is that of the process with the peer's pid, which must have started when the peer says that it started.
+//! The handle is the pidfd of the socket's peer (SO_PEERPIDFD). Before Linux 6.5 there is no such option: the
+//! handle is that of the process with the peer's pid, which must have started when the peer says that it started.
+//! A process of another PID namespace may have no pid here (SO_PEERCRED reports 0), and then has no handle before
+//! Linux 6.5: the end of its socket is the only sign of its end.
+//!
+//! A pid identifies no process to another one: it belongs to a PID namespace, is reused, and /proc may show those
+//! of another namespace. Here it serves to find what is then compared.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Pid, PidfdFlags, getpid, getuid, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use std::fs;
 use std::io;
+use std::num::NonZeroI32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A process of the same user, which was running when this was made.
+/// What the kernel says of a socket's peer (SO_PEERCRED): of the process that connected, at that time; or of the
+/// process that listens, when it began to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The effective user, as the user namespace of this process has it.
+    pub uid: u32,
+    /// The pid in this process's PID namespace; `None`: it has none there.
+    pid: Option<NonZeroI32>,
+}
+
+impl Credentials {
+    /// Those of the peer of a Unix socket.
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn of_peer(socket: impl AsFd) -> io::Result<Self> {
+        let none = libc::ucred {
+            pid: 0,
+            uid: 0,
+            gid: 0,
+        };
+        let peer = option(socket.as_fd(), libc::SO_PEERCRED, none)?;
+        Ok(Self {
+            uid: peer.uid,
+            pid: NonZeroI32::new(peer.pid),
+        })
+    }
+}
+
+/// A process which was running when this was made.
 #[derive(Debug)]
 pub struct Process {
     /// The pidfd; readable once the process has ended.
-    handle: OwnedFd,
-    pid: Pid,
+    handle: Option<OwnedFd>,
+    pid: Option<NonZeroI32>,
     /// The handle certainly belongs to the socket's peer. Otherwise it belongs to the process that has its
     /// pid now.
     certain: bool,
@@ -26,22 +61,24 @@ impl Process {
     /// The process that has connected to us, or that listens where we have connected.
     ///
     /// # Errors
-    /// `PermissionDenied`: the process belongs to another user. ESRCH: it has ended. Others: no file
-    /// descriptor is left, or the system has no pidfds (before Linux 5.3).
-    pub fn behind(socket: impl AsFd) -> io::Result<Self> {
-        let peer = socket_peercred(&socket)?;
-        if peer.uid != getuid() {
-            let text = format!("the peer runs as user {}", peer.uid.as_raw());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
-        }
+    /// ESRCH: it has ended. Others: no file descriptor is left.
+    pub fn behind(socket: impl AsFd, peer: Credentials) -> io::Result<Self> {
         let process = match handle_of_peer(socket.as_fd()) {
-            // Before Linux 6.5.
-            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Self::named(peer.pid)?,
-            handle => Self {
-                handle: handle?,
+            Ok(handle) => Self {
+                handle: Some(handle),
                 pid: peer.pid,
                 certain: true,
             },
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ESRCH | libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+                ) =>
+            {
+                return Err(error);
+            }
+            // Before Linux 6.5, or forbidden.
+            Err(_) => Self::named(peer.pid)?,
         };
         if process.has_ended() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
@@ -50,55 +87,89 @@ impl Process {
     }
 
     /// The process that has this pid now.
-    fn named(pid: Pid) -> io::Result<Self> {
+    fn named(pid: Option<NonZeroI32>) -> io::Result<Self> {
+        let handle = match pid.and_then(|pid| Pid::from_raw(pid.get())) {
+            Some(pid) => match pidfd_open(pid, PidfdFlags::empty()) {
+                Ok(handle) => Some(handle),
+                // Before Linux 5.3, or forbidden.
+                Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => None,
+                Err(error) => return Err(error.into()),
+            },
+            None => None,
+        };
         Ok(Self {
-            handle: pidfd_open(pid, PidfdFlags::empty())?,
+            handle,
             pid,
             certain: false,
         })
     }
 
-    /// Whether it started at time `at`, which the peer got from [`began_here`]. If not, the peer has ended,
-    /// and another process has its pid.
-    pub fn has_begun(&self, at: u64) -> bool {
+    /// Keeps a handle only if it certainly belongs to the peer. `at` is when the peer started, which it got from
+    /// [`began_here`].
+    #[must_use]
+    pub fn begun(mut self, at: u64) -> Self {
         // If it is alive after the start time was read, the pid was its own all the time.
-        self.certain || (began(self.pid) == Some(at) && !self.has_ended())
+        let is_it = self.certain
+            || self.pid.and_then(|pid| began(pid.get())) == Some(at) && !self.has_ended();
+        if !is_it {
+            self.handle = None;
+        }
+        self
     }
 
-    /// Whether it has ended.
+    /// Whether it is known to have ended.
     pub fn has_ended(&self) -> bool {
-        let mut ended = [PollFd::new(&self.handle, PollFlags::IN)];
+        let Some(handle) = &self.handle else {
+            return false;
+        };
+        let mut ended = [PollFd::new(handle, PollFlags::IN)];
         let now = Timespec::default();
         // If the call is interrupted, the caller asks again when the handle is readable.
         poll(&mut ended, Some(&now)).is_ok_and(|ready| ready != 0)
     }
 
-    /// Its pid.
-    pub fn pid(&self) -> i32 {
-        self.pid.as_raw_nonzero().get()
+    /// The handle, which is readable once the process has ended.
+    pub fn handle(&self) -> Option<BorrowedFd<'_>> {
+        self.handle.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Its pid here. No two processes have the same while both run.
+    pub fn pid(&self) -> Option<NonZeroI32> {
+        self.pid
+    }
+
+    /// The pid by which /proc shows the process: /proc may have been mounted in another PID namespace. What is
+    /// found there still has to be compared, because a pid is reused.
+    pub fn pid_in_proc(&self) -> Option<NonZeroI32> {
+        let Some(handle) = &self.handle else {
+            return self.pid;
+        };
+        let path = format!("/proc/self/fdinfo/{}", handle.as_raw_fd());
+        let Ok(info) = fs::read_to_string(path) else {
+            return self.pid;
+        };
+        let mut lines = info.lines();
+        let pid = lines.find_map(|line| line.strip_prefix("Pid:"));
+        // 0: it has none there; -1: it has ended.
+        let pid = pid.and_then(|pid| pid.trim().parse().ok());
+        pid.filter(|pid| *pid > 0).and_then(NonZeroI32::new)
     }
 
     /// Whether it is the calling process.
     pub fn is_us(&self) -> bool {
-        self.pid == getpid()
-    }
-}
-
-impl AsFd for Process {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.handle.as_fd()
+        self.pid == Some(getpid().as_raw_nonzero())
     }
 }
 
 /// Start time of this process; zero if /proc cannot be read.
 pub fn began_here() -> u64 {
     // Without /proc, peers have to identify the process by other means.
-    began(getpid()).unwrap_or(0)
+    began(getpid().as_raw_nonzero().get()).unwrap_or(0)
 }
 
 /// Start time of a process, in clock ticks since boot (`starttime` of proc_pid_stat(5)).
-fn began(pid: Pid) -> Option<u64> {
-    let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
+fn began(pid: i32) -> Option<u64> {
+    let path = format!("/proc/{pid}/stat");
     // The fields are parsed after the program's name, which may contain anything.
     let stat = fs::read(path).ok()?;
     let at = stat.iter().rposition(|byte| *byte == b')')?;
@@ -107,29 +178,38 @@ fn began(pid: Pid) -> Option<u64> {
 }
 
 fn handle_of_peer(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let mut fd: libc::c_int = -1;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: an integer and its length, both writable.
+    let none: libc::c_int = -1;
+    let fd =
+        option(socket, libc::SO_PEERPIDFD, none).map_err(|error| match error.raw_os_error() {
+            // The process has ended and was waited for.
+            Some(libc::EINVAL | libc::ENODATA) => io::Error::from_raw_os_error(libc::ESRCH),
+            _ => error,
+        })?;
+    // SAFETY: the descriptor is new and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// An option of a socket: integers, of which any bits are valid.
+pub(crate) fn option<T: Copy>(
+    socket: BorrowedFd<'_>,
+    name: libc::c_int,
+    mut value: T,
+) -> io::Result<T> {
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: a value and its length, both writable.
     let got = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_PEERPIDFD,
-            (&raw mut fd).cast(),
+            name,
+            (&raw mut value).cast(),
             &raw mut length,
         )
     };
-    if got != 0 {
-        return Err(match io::Error::last_os_error() {
-            // The process has ended and was waited for.
-            error if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODATA)) => {
-                io::Error::from_raw_os_error(libc::ESRCH)
-            }
-            error => error,
-        });
+    match got {
+        0 => Ok(value),
+        _ => Err(io::Error::last_os_error()),
     }
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 #[cfg(all(test, not(miri)))]
@@ -145,18 +225,21 @@ mod tests {
         child.spawn().unwrap()
     }
 
-    fn pid_of(child: &Child) -> Pid {
-        Pid::from_raw(child.id() as i32).unwrap()
+    fn pid_of(child: &Child) -> Option<NonZeroI32> {
+        NonZeroI32::new(child.id() as i32)
     }
 
     #[test]
     fn a_handle_shows_the_end_of_its_process() {
         let mut child = child();
-        let process = Process::named(pid_of(&child)).unwrap();
-        let at = began(pid_of(&child)).unwrap();
-        assert!(process.has_begun(at) && !process.has_ended() && !process.is_us());
+        let at = began(child.id() as i32).unwrap();
+        let process = Process::named(pid_of(&child)).unwrap().begun(at);
+        assert!(process.handle().is_some() && !process.has_ended() && !process.is_us());
+        assert_eq!(process.pid_in_proc(), pid_of(&child));
         // As if another process had the same pid.
-        assert!(!process.has_begun(at + 1));
+        let other = Process::named(pid_of(&child)).unwrap().begun(at + 1);
+        assert!(other.handle().is_none() && !other.has_ended());
+        let later = Process::named(pid_of(&child)).unwrap();
         child.kill().unwrap();
         let start = std::time::Instant::now();
         // Before the child is waited for.
@@ -164,16 +247,30 @@ mod tests {
             assert!(start.elapsed().as_secs() < 60);
             std::thread::yield_now();
         }
-        assert!(!process.has_begun(at));
+        assert!(later.begun(at).handle().is_none());
         child.wait().unwrap();
         assert!(process.has_ended());
+        assert_eq!(process.pid_in_proc(), None);
+    }
+
+    /// As SO_PEERCRED reports a peer of another PID namespace, before Linux 6.5.
+    #[test]
+    fn a_process_without_a_pid_has_no_handle() {
+        let process = Process::named(None).unwrap().begun(0);
+        assert!(process.handle().is_none() && !process.has_ended() && !process.is_us());
+        assert_eq!((process.pid(), process.pid_in_proc()), (None, None));
     }
 
     #[test]
     fn the_process_behind_a_socket_is_found() {
         let (a, _b) = UnixStream::pair().unwrap();
-        let process = Process::behind(&a).unwrap();
-        assert!(process.is_us() && process.has_begun(began_here()) && !process.has_ended());
-        assert_eq!(process.pid(), std::process::id() as i32);
+        let credentials = Credentials::of_peer(&a).unwrap();
+        assert_eq!(credentials.uid, rustix::process::geteuid().as_raw());
+        let process = Process::behind(&a, credentials)
+            .unwrap()
+            .begun(began_here());
+        assert!(process.is_us() && process.handle().is_some() && !process.has_ended());
+        let us = NonZeroI32::new(std::process::id() as i32);
+        assert_eq!((process.pid(), process.pid_in_proc()), (us, us));
     }
 }

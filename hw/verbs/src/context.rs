@@ -356,6 +356,33 @@ impl Context {
         attr
     }
 
+    /// Checks that a path by LIDs does not lead back to this port, unless the GID is this port's: in another subnet
+    /// another port has the same LID.
+    ///
+    /// # Errors
+    /// [`Error::OtherFabric`].
+    pub fn check_way(&self, gid: [u8; 16], way: &AhAttr) -> Result<(), Error> {
+        if way.is_global || gid == [0; 16] {
+            return Ok(());
+        }
+        let port = self.query_port(way.port_num)?;
+        let is_ours = |index| {
+            self.query_gid(way.port_num, index)
+                .is_ok_and(|own| own == gid)
+        };
+        if port.lid != way.dlid || (0..port.gid_tbl_len as u16).any(is_ours) {
+            return Ok(());
+        }
+        let theirs = std::net::Ipv6Addr::from(gid);
+        let ours = std::net::Ipv6Addr::from(self.query_gid(way.port_num, 0)?);
+        let reason = format!(
+            "the endpoint belongs to another fabric: its LID {:#x} is that of this port, its GID {theirs} is not \
+             (this port has {ours}): use devices of one subnet at both ends, or give gid_index for a routed path",
+            way.dlid
+        );
+        Err(Error::OtherFabric { reason })
+    }
+
     /// How the device takes the UDP source port of RC and UC queue pairs; `None`: it does not.
     pub fn udp_sport(&self) -> Option<UdpSport> {
         if self.is_rxe {

@@ -65,6 +65,11 @@ pub trait Exchange: Send {
 pub enum ExchangeError {
     /// The peer, its process or its host is gone.
     Closed,
+    /// The peer cannot be connected with.
+    Unreachable {
+        /// What was seen, and what to do.
+        reason: String,
+    },
     /// Another process replies in the peer's place.
     Restarted,
     /// The peer sent an invalid message.
@@ -82,6 +87,7 @@ impl fmt::Display for ExchangeError {
                 "the peer has closed the exchange, or is gone: see whether it still runs, then make \
                  a new link",
             ),
+            Self::Unreachable { reason } => write!(f, "cannot connect to the peer: {reason}"),
             Self::Restarted => f.write_str(
                 "another process answers in the peer's place: make a new link, and have both sides \
                  compare what they have",

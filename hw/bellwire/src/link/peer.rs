@@ -1,6 +1,8 @@
 //! The peer, through the exchange.
 
 use super::exchange::{Exchange, ExchangeError};
+use crate::device::Device;
+use crate::error::Error;
 use crate::panics::Panics;
 use bellwire_core::link::{Message, PeerError, Protocol};
 use std::fmt;
@@ -16,6 +18,8 @@ pub(super) struct Peer {
     exchange: Box<dyn Exchange>,
     /// Why the peer cannot be reached any more.
     error: Option<ExchangeError>,
+    /// The device and its port by which the peer is reached; `None` in tests.
+    by: Option<(Device, u8)>,
     /// Panics of the exchange.
     pub panics: Panics,
     /// The last check ended before all messages were received.
@@ -40,9 +44,10 @@ impl From<PeerError> for ExchangeError {
 }
 
 impl Peer {
-    pub fn new(exchange: Box<dyn Exchange>) -> Self {
+    pub fn new(exchange: Box<dyn Exchange>, by: Option<(Device, u8)>) -> Self {
         Self {
             exchange,
+            by,
             error: None,
             panics: Panics::default(),
             more: false,
@@ -107,6 +112,7 @@ impl Peer {
             }
             match self.receive() {
                 Ok(Some(message)) => {
+                    self.check(&message);
                     if let Err(error) = protocol.receive(message) {
                         self.error = Some(error.into());
                     }
@@ -127,9 +133,27 @@ impl Peer {
         Ok(Some(Message::from_bytes(bytes)?))
     }
 
+    /// Notes why the peer's queue pair cannot be connected with. The peer finds out by itself, from this end's
+    /// message; it may have closed the exchange for that reason before this end connects.
+    fn check(&mut self, message: &Message) {
+        if let (Message::Info(theirs), Some((device, port_num))) = (message, &self.by)
+            && let Err(Error::OtherFabric { reason }) =
+                device.check_peer(&theirs.conn.endpoint, *port_num)
+        {
+            self.error = Some(ExchangeError::Unreachable { reason });
+        }
+    }
+
+    /// Whether the peer's queue pair cannot be connected with. [`error`](Self::error) has the reason.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self.error, Some(ExchangeError::Unreachable { .. }))
+    }
+
     fn fail(&mut self, error: ExchangeError, protocol: &mut Protocol) {
         protocol.lost(matches!(error, ExchangeError::Restarted));
-        self.error = Some(error);
+        if !self.is_unreachable() {
+            self.error = Some(error);
+        }
     }
 }
 
@@ -159,7 +183,7 @@ mod tests {
 
     fn end(exchange: LocalExchange) -> (Peer, Protocol) {
         let protocol = Protocol::new(Setup::default(), Limits::default());
-        (Peer::new(Box::new(exchange)), protocol)
+        (Peer::new(Box::new(exchange), None), protocol)
     }
 
     #[test]

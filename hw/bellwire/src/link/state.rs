@@ -162,7 +162,7 @@ impl RecoveryState {
             (Events::Own, Some(wake)) => (links.join_asleep(device, wake.bell.clone())?, None),
             (Events::Own, None) => (links.join(), None),
         };
-        let peer = Peer::new(exchange);
+        let peer = Peer::new(exchange, Some((device.clone(), init.connect.port_num)));
         let setup = Setup {
             srq: receives_shared,
             new_qp_per_connection: peer.needs_new_qp(),

@@ -57,6 +57,7 @@ impl RecoveryState {
             Step::Init => result(self.enter_init()),
             Step::RepostReceives => self.repost_receives(),
             Step::Connect if self.gid_is_lost() => WITHOUT_PORT,
+            Step::Connect if self.peer.is_unreachable() => StepResult::PeerLost,
             Step::Connect => result(self.connect()),
             Step::Probe => self.probe(),
             Step::Replay => self.replay(),

@@ -42,6 +42,8 @@ impl Hca {
         fn gid_index_of(&self, port_num: u8, was: &GidEntry, at: u8) -> Option<u8>;
         /// The path to the port with this LID and this GID.
         fn way_to(&self, lid: u16, gid: [u8; 16], port_num: u8, gid_index: Option<u8>) -> AhAttr;
+        /// Checks that a path from [`way_to`](Self::way_to) does not end at another device of the same LID.
+        fn check_way(&self, gid: [u8; 16], way: &AhAttr) -> Result<(), Error>;
         /// How the device takes the UDP source port of RC and UC queue pairs; `None`: it does not.
         fn udp_sport(&self) -> Option<UdpSport>;
         /// Sets the UDP source port of a queue pair in RTS.

@@ -224,6 +224,8 @@ impl ConnectAttr {
         peer: &Endpoint,
         psn: u32,
     ) -> Result<QpAttr, Error> {
+        let way = self.way_to(device, peer);
+        device.hca.check_way(peer.gid, &way)?;
         let port = device.query_port(self.port_num)?;
         let depth = device.attr().max_qp_rd_atom;
         Ok(QpAttr {
@@ -238,7 +240,7 @@ impl ConnectAttr {
             timeout: self.timeout,
             retry_cnt: self.retry_cnt,
             rnr_retry: self.rnr_retry,
-            ah_attr: self.way_to(device, peer),
+            ah_attr: way,
             ..QpAttr::default()
         })
     }

@@ -1,11 +1,10 @@
 //! Addresses on which the nodes of a fabric listen: names in the abstract namespace of Unix sockets, which
 //! disappear with the process that uses them.
 
-use super::MAX_NODES;
+use super::{MAX_NODES, Owner};
 use crate::error::Error;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
-use rustix::process::getuid;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -27,19 +26,19 @@ pub(super) fn check_name(name: &str) -> Result<(), Error> {
     })
 }
 
-fn place(name: &str, slot: usize) -> String {
-    format!("bellwire/{}/{name}/{slot}", getuid().as_raw())
+fn place(owner: &Owner, name: &str, slot: usize) -> String {
+    format!("{}/{name}/{slot}", owner.scope())
 }
 
-fn address(name: &str, slot: usize) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(place(name, slot))
+fn address(owner: &Owner, name: &str, slot: usize) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(place(owner, name, slot))
 }
 
 /// Binds to the first free place.
-pub(super) fn claim(name: &str) -> Result<(usize, UnixListener), Error> {
+pub(super) fn claim(owner: &Owner, name: &str) -> Result<(usize, UnixListener), Error> {
     let failed = |error| Error::io("listen for peers of the fabric", error);
     for slot in 0..MAX_NODES {
-        match UnixListener::bind_addr(&address(name, slot).map_err(failed)?) {
+        match UnixListener::bind_addr(&address(owner, name, slot).map_err(failed)?) {
             Ok(listener) => {
                 listener.set_nonblocking(true).map_err(failed)?;
                 return Ok((slot, listener));
@@ -68,13 +67,18 @@ pub(super) enum Called {
 pub(super) type Spare = Option<OwnedFd>;
 
 /// Connects to the node in this place. Neither the call nor the socket blocks.
-pub(super) fn connect(name: &str, slot: usize, spare: &mut Spare) -> io::Result<Called> {
+pub(super) fn connect(
+    owner: &Owner,
+    name: &str,
+    slot: usize,
+    spare: &mut Spare,
+) -> io::Result<Called> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = match spare.take() {
         Some(socket) => socket,
         None => socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?,
     };
-    let place = SocketAddrUnix::new_abstract_name(place(name, slot).as_bytes())?;
+    let place = SocketAddrUnix::new_abstract_name(place(owner, name, slot).as_bytes())?;
     let called = match rustix::net::connect(&socket, &place) {
         Ok(()) => return Ok(Called::There(socket.into())),
         Err(Errno::CONNREFUSED) => Called::Nobody,
@@ -102,27 +106,36 @@ mod tests {
     #[test]
     fn places_are_taken_in_order_and_given_back() {
         let name = format!("address-test-{}", std::process::id());
-        let first = claim(&name).unwrap();
-        let second = claim(&name).unwrap();
+        let first = claim(&Owner::now(), &name).unwrap();
+        let second = claim(&Owner::now(), &name).unwrap();
         assert_eq!((first.0, second.0), (0, 1));
         let spare = &mut None;
-        assert!(matches!(connect(&name, 2, spare), Ok(Called::Nobody)));
-        assert!(matches!(connect(&name, 1, spare), Ok(Called::There(_))));
+        assert!(matches!(
+            connect(&Owner::now(), &name, 2, spare),
+            Ok(Called::Nobody)
+        ));
+        assert!(matches!(
+            connect(&Owner::now(), &name, 1, spare),
+            Ok(Called::There(_))
+        ));
         assert!(spare.is_none());
         drop(first);
-        assert!(matches!(connect(&name, 0, spare), Ok(Called::Nobody)));
-        assert_eq!(claim(&name).unwrap().0, 0);
+        assert!(matches!(
+            connect(&Owner::now(), &name, 0, spare),
+            Ok(Called::Nobody)
+        ));
+        assert_eq!(claim(&Owner::now(), &name).unwrap().0, 0);
     }
 
     /// connect(2) would block while the backlog is full.
     #[test]
     fn a_crowd_is_not_waited_for() {
         let name = format!("address-crowd-{}", std::process::id());
-        let (slot, listener) = claim(&name).unwrap();
+        let (slot, listener) = claim(&Owner::now(), &name).unwrap();
         rustix::net::listen(&listener, 2).unwrap();
         let (mut waiting, mut spare) = (Vec::new(), None);
         let crowded = loop {
-            match connect(&name, slot, &mut spare).unwrap() {
+            match connect(&Owner::now(), &name, slot, &mut spare).unwrap() {
                 Called::There(stream) => waiting.push(stream),
                 other => break other,
             }
@@ -130,7 +143,7 @@ mod tests {
         };
         assert!(matches!(crowded, Called::Crowded), "{crowded:?}");
         listener.accept().unwrap();
-        let again = connect(&name, slot, &mut spare);
+        let again = connect(&Owner::now(), &name, slot, &mut spare);
         assert!(matches!(again, Ok(Called::There(_))), "{again:?}");
     }
 }

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!  0          the table of keys (`soft::Keys`), and its generation
-//!  MEMORIES   a line for each piece of shared memory: address, length, descriptor, generation
+//!  MEMORIES   a line for each piece of shared memory: address, length, descriptor, file, generation
 //!  SCRAMBLE   parameters that find a key in the table
 //! ```
 
 use super::hello;
-use super::open::device_of;
+use super::open::{FileId, file_id};
 use super::segment::MAX_PAGE;
 use super::window::Mapped;
 use crate::generation::Generation;
@@ -38,6 +38,7 @@ struct Words {
     fd: AtomicU32,
     addr: AtomicU64,
     length: AtomicU64,
+    inode: AtomicU64,
 }
 
 /// A piece of a peer's memory.
@@ -49,6 +50,9 @@ pub struct Memory {
     /// Its address in the peer's address space.
     pub addr: u64,
     pub length: u64,
+    /// The number of its file, which no other memfd has. A peer that opens the descriptor by a pid may find
+    /// another file there.
+    pub inode: u64,
 }
 
 fn words(export: NonNull<u8>, index: usize) -> &'static Words {
@@ -111,6 +115,7 @@ impl Shown {
                 fd: words.fd.load(Ordering::Relaxed),
                 addr: words.addr.load(Ordering::Relaxed),
                 length: words.length.load(Ordering::Relaxed),
+                inode: words.inode.load(Ordering::Relaxed),
             };
             // Orders the loads above before the one of the generation below. Pairs with the fence in
             // `Export::show`.
@@ -149,7 +154,7 @@ impl Export {
         let memory = Mapped::new(file.as_fd(), EXPORT, true)?;
         hello::seal(file.as_fd())?;
         Ok(Self {
-            device: device_of(file.as_fd())?,
+            device: file_id(file.as_fd())?.device,
             file,
             memory,
             used: Mutex::new(vec![false; MEMORIES]),
@@ -179,6 +184,11 @@ impl Export {
 
     /// Exports a piece of memory. `None`: there is no room, so peers cannot access it directly.
     pub fn show(&self, fd: BorrowedFd<'_>, addr: u64, length: u64) -> Option<usize> {
+        // Peers map no other files.
+        let FileId { device, inode } = file_id(fd).ok()?;
+        if device != self.device {
+            return None;
+        }
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let index = used.iter().position(|used| !used)?;
         used[index] = true;
@@ -188,6 +198,7 @@ impl Export {
         words.fd.store(fd.as_raw_fd() as u32, Ordering::Relaxed);
         words.addr.store(addr, Ordering::Relaxed);
         words.length.store(length, Ordering::Relaxed);
+        words.inode.store(inode, Ordering::Relaxed);
         // Release: pairs with the Acquire in `Shown::find`.
         words.generation.fetch_add(1, Ordering::Release);
         Some(index)

@@ -18,24 +18,40 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// Version of all formats that two processes share.
-const MAGIC: u64 = u64::from_le_bytes(*b"bellwr05");
+const MAGIC: u64 = u64::from_le_bytes(*b"bellwr06");
 
 /// Size of a hello message in bytes.
-const BYTES: usize = 8 + 8 + 8 + 16 + 8;
+const BYTES: usize = 8 + 8 + 8 + 16 + 8 + 8 + 16 + 16;
 
 /// The identity of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     /// Its place in the fabric.
     pub slot: usize,
-    /// A number that no other node of this place has; zero: the link is refused.
+    /// A number that no other node has; never zero.
     pub incarnation: u64,
     pub gid: [u8; 16],
     /// Start time of its process.
     pub began: u64,
+    /// Why the link is refused.
+    pub refusal: Option<Refusal>,
+    /// Of a caller: a secret, by which the node that it calls can prove that it got this message. Zero: none.
+    pub token: u128,
+    /// The token that the peer sent when it called this node; zero: none.
+    pub proof: u128,
     /// What [`Barriers::reach_everywhere`](bellwire_provider::quiesce::Barriers::reach_everywhere) says there:
     /// it decides about the barriers of the link.
     pub reaches: bool,
+}
+
+/// Why a link is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// There is one already, or the node that is called is calling itself.
+    Again,
+    /// The caller's user is not the fabric's owner any more: the node that it called will call it instead, and
+    /// prove by the caller's token who it is.
+    CallsBack,
 }
 
 impl Hello {
@@ -46,7 +62,15 @@ impl Hello {
         bytes[8..16].copy_from_slice(&slot.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.incarnation.to_le_bytes());
         bytes[24..40].copy_from_slice(&self.gid);
-        bytes[40..].copy_from_slice(&self.began.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.began.to_le_bytes());
+        let refusal: u64 = match self.refusal {
+            None => 0,
+            Some(Refusal::Again) => 1,
+            Some(Refusal::CallsBack) => 2,
+        };
+        bytes[48..56].copy_from_slice(&refusal.to_le_bytes());
+        bytes[56..72].copy_from_slice(&self.token.to_le_bytes());
+        bytes[72..].copy_from_slice(&self.proof.to_le_bytes());
         bytes
     }
 
@@ -54,6 +78,13 @@ impl Hello {
         let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
         let mut gid = [0; 16];
         gid.copy_from_slice(&bytes[24..40]);
+        let wide = |at: usize| bytes[at..at + 16].try_into().map(u128::from_le_bytes).ok();
+        let refusal = match word(48)? {
+            0 => None,
+            1 => Some(Refusal::Again),
+            2 => Some(Refusal::CallsBack),
+            _ => return None,
+        };
         let reaches = word(8)? >> 63 != 0;
         let slot = usize::try_from(word(8)? & u64::MAX >> 1).ok()?;
         (word(0)? == MAGIC && slot < super::MAX_NODES).then_some(Self {
@@ -61,6 +92,9 @@ impl Hello {
             incarnation: word(16)?,
             gid,
             began: word(40)?,
+            refusal,
+            token: wide(56)?,
+            proof: wide(72)?,
             reaches,
         })
     }
@@ -174,6 +208,9 @@ mod tests {
         incarnation: 0x0123_4567_89ab_cdef,
         gid: *b"0123456789abcdef",
         began: 0xfedc_ba98,
+        refusal: None,
+        token: 1 << 127 | 1,
+        proof: 1 << 126 | 2,
         reaches: true,
     };
 

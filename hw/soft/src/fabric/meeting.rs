@@ -7,6 +7,7 @@
 //!  Asked ───── hello, descriptors ──────► a link
 //!  a link ◄─── hello, descriptors ─────── when its link is set up
 //!  Knocking ◄─ refusal: for example, because it is calling us
+//!  Awaited ◄── refusal: our user has changed, and the listener calls us back
 //! ```
 //!
 //! The node's thread drives all handshakes, without a lock:
@@ -20,20 +21,26 @@
 //!   a while.
 //! - Requests of a queue pair that is connected to a node before there is a link wait for the link, for as
 //!   long as the handshake may take (2 s).
-//! - Both nodes check the other's user (SO_PEERCRED) and exchange descriptors of memfds: a segment that one
-//!   writes and the other reads, and an export with its table of keys. Both are sealed, so that the peer can
-//!   neither truncate them nor map them for writing.
+//! - A fabric belongs to the user that opened its devices (`owner`). Both nodes check the other's user
+//!   (SO_PEERCRED). Of a listener, the kernel reports the user at the time of listen(2), when its program opened
+//!   the device; of a caller, the user at the time of connect(2). So a program that has changed its user since is
+//!   recognised as a listener, and not as a caller. The node that it calls refuses, and calls the caller's own
+//!   listener instead, with the token of the refused call: only the node that was called has it, so the caller
+//!   accepts this call whatever the user is now.
+//! - The nodes exchange descriptors of memfds: a segment that one writes and the other reads, and an export with
+//!   its table of keys. Both are sealed, so that the peer can neither truncate them nor map them for writing.
 //! - A random number, the incarnation, distinguishes nodes that have one place after the other. Connections
 //!   are bound to it.
 
 use super::address::{self, Called, Spare};
 use super::export::EXPORT;
-use super::hello::{self, Heard, Hello};
+use super::hello::{self, Heard, Hello, Refusal};
 use super::node::{Agreed, Node, segment};
 use super::peer::{Link, Memory, Peer};
 use super::segment::SEGMENT;
 use super::window::Mapped;
-use crate::process::Process;
+use crate::process::{Credentials, Process};
+use bellwire_provider::entropy;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -94,6 +101,11 @@ impl Calls {
         !new.is_empty()
     }
 
+    /// A link to this place is being made, which nobody here has requested.
+    fn begin(&self, slot: usize) {
+        self.state().under_way.insert(slot);
+    }
+
     fn take(&self) -> Vec<usize> {
         std::mem::take(&mut self.state().new)
     }
@@ -139,22 +151,46 @@ struct Handshake {
     at: Stage,
 }
 
+/// A call to another place.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    slot: usize,
+    /// Ours, which the node that we call gets.
+    token: u128,
+    /// That of the node that we call back; zero: we call on our own account.
+    proof: u128,
+}
+
+impl Call {
+    fn new(slot: usize, proof: u128) -> Self {
+        let token = u128::from(entropy::draw()) << 64 | u128::from(entropy::draw());
+        // Zero means none.
+        let token = token | 1;
+        Self { slot, token, proof }
+    }
+}
+
+/// The other end of a handshake's socket.
+#[derive(Debug)]
+struct Other {
+    stream: UnixStream,
+    process: Process,
+}
+
 #[derive(Debug)]
 enum Stage {
     /// We have to connect; not before `from`.
-    Knocking { slot: usize, from: Instant },
+    Knocking { call: Call, from: Instant },
     /// We have sent our hello.
     Asked {
-        slot: usize,
-        stream: UnixStream,
-        process: Process,
+        call: Call,
+        other: Other,
         ours: Mapped,
     },
-    /// A node has connected to us.
-    Unheard {
-        stream: UnixStream,
-        process: Process,
-    },
+    /// The node that we have called calls us back.
+    Awaited(Call),
+    /// A process has connected to us. `foreign`: its user is not the fabric's owner.
+    Unheard { other: Other, foreign: bool },
 }
 
 /// Outcome of a step of a handshake.
@@ -168,15 +204,17 @@ impl Stage {
     /// The place that we call.
     fn slot(&self) -> Option<usize> {
         match self {
-            Self::Knocking { slot, .. } | Self::Asked { slot, .. } => Some(*slot),
+            Self::Knocking { call, .. } | Self::Asked { call, .. } | Self::Awaited(call) => {
+                Some(call.slot)
+            }
             Self::Unheard { .. } => None,
         }
     }
 
     fn stream(&self) -> Option<&UnixStream> {
         match self {
-            Self::Knocking { .. } => None,
-            Self::Asked { stream, .. } | Self::Unheard { stream, .. } => Some(stream),
+            Self::Knocking { .. } | Self::Awaited(_) => None,
+            Self::Asked { other, .. } | Self::Unheard { other, .. } => Some(&other.stream),
         }
     }
 }
@@ -197,7 +235,8 @@ impl Meetings {
     pub fn go_on(&mut self, node: &Node, agreed: &mut Vec<Agreed>) {
         let now = Instant::now();
         for slot in node.calls.take() {
-            self.add(Stage::Knocking { slot, from: now }, now + TO_ANSWER);
+            let call = Call::new(slot, 0);
+            self.add(Stage::Knocking { call, from: now }, now + TO_ANSWER);
         }
         for at in (0..self.all.len()).rev() {
             let handshake = &self.all[at];
@@ -261,12 +300,17 @@ impl Meetings {
                 self.all.swap_remove(at);
             }
         }
-        // Another user's process, or one that has ended.
-        let Ok(process) = Process::behind(&stream) else {
+        let other = Credentials::of_peer(&stream).and_then(|peer| {
+            let process = Process::behind(&stream, peer)?;
+            Ok((process, peer.uid != node.owner.uid()))
+        });
+        // A process that has ended.
+        let Ok((process, foreign)) = other else {
             return;
         };
         let stream = UnixStream::from(stream);
-        let at = self.add(Stage::Unheard { stream, process }, Instant::now() + TO_SAY);
+        let other = Other { stream, process };
+        let at = self.add(Stage::Unheard { other, foreign }, Instant::now() + TO_SAY);
         if self.watch(node, at) {
             // Usually its hello has arrived already.
             self.step(node, at, agreed);
@@ -319,23 +363,16 @@ impl Meetings {
 
     fn stepped(&mut self, node: &Node, at: Stage) -> io::Result<Step> {
         match at {
-            Stage::Knocking { slot, .. } => knock(node, slot, &mut self.spare),
-            Stage::Asked {
-                slot,
-                stream,
-                process,
-                ours,
-            } => {
-                let heard = match hello::hear(&stream) {
+            Stage::Knocking { call, .. } => knock(node, call, &mut self.spare),
+            Stage::Awaited(call) => Ok(Step::Stays(Stage::Awaited(call))),
+            Stage::Asked { call, other, ours } => {
+                let again = || {
+                    let from = Instant::now() + AGAIN;
+                    Ok(Step::Stays(Stage::Knocking { call, from }))
+                };
+                let heard = match hello::hear(&other.stream) {
                     Ok(Some(heard)) => heard,
-                    Ok(None) => {
-                        return Ok(Step::Stays(Stage::Asked {
-                            slot,
-                            stream,
-                            process,
-                            ours,
-                        }));
-                    }
+                    Ok(None) => return Ok(Step::Stays(Stage::Asked { call, other, ours })),
                     // It had too many callers, or has ended.
                     Err(error)
                         if matches!(
@@ -343,57 +380,87 @@ impl Meetings {
                             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
                         ) =>
                     {
-                        let from = Instant::now() + AGAIN;
-                        return Ok(Step::Stays(Stage::Knocking { slot, from }));
+                        return again();
                     }
                     Err(error) => return Err(error),
                 };
-                check(&heard, &process)?;
-                if heard.hello.incarnation == 0 {
-                    let from = Instant::now() + AGAIN;
-                    return Ok(Step::Stays(Stage::Knocking { slot, from }));
+                match heard.hello.refusal {
+                    None => agree(call.slot, other, heard, ours, None).map(Step::Agreed),
+                    Some(Refusal::Again) => again(),
+                    Some(Refusal::CallsBack) if call.proof == 0 => {
+                        Ok(Step::Stays(Stage::Awaited(call)))
+                    }
+                    Some(Refusal::CallsBack) => Ok(Step::Over),
                 }
-                agree(slot, stream, process, heard, ours, None).map(Step::Agreed)
             }
-            Stage::Unheard { stream, process } => {
-                let Some(heard) = hello::hear(&stream)? else {
-                    return Ok(Step::Stays(Stage::Unheard { stream, process }));
-                };
-                check(&heard, &process)?;
-                self.answer(node, stream, process, heard)
-            }
+            Stage::Unheard { other, foreign } => match hello::hear(&other.stream)? {
+                Some(heard) => self.answer(node, other, foreign, heard),
+                None => Ok(Step::Stays(Stage::Unheard { other, foreign })),
+            },
         }
     }
 
-    /// Replies to a node that has connected to us.
+    /// Replies to a process that has connected to us.
     fn answer(
-        &self,
+        &mut self,
         node: &Node,
-        stream: UnixStream,
-        process: Process,
+        other: Other,
+        foreign: bool,
         heard: Heard,
     ) -> io::Result<Step> {
         let Hello {
-            slot, incarnation, ..
+            slot,
+            incarnation,
+            token,
+            proof,
+            ..
         } = heard.hello;
+        let refuse = |refusal| {
+            let no = Hello {
+                refusal: Some(refusal),
+                ..node.hello()
+            };
+            hello::say(&other.stream, &no, &[])?;
+            Ok(Step::Over)
+        };
+        // The node that listens in its place got our token, and its user was the owner when it began to listen.
+        let is_proven = (self.all.iter()).any(|handshake| {
+            matches!(handshake.at, Stage::Awaited(call) if call.slot == slot && call.token == proof)
+        });
+        if foreign && !is_proven {
+            self.call_back(node, slot, token);
+            return refuse(Refusal::CallsBack);
+        }
         // A place passes to another node only when the previous one has gone; the new node's claim is not
         // sufficient.
         let link = node.known(slot).and_then(Peer::link);
         let there = link.is_some_and(|link| !link.is_gone());
-        let asked = (self.all.iter())
-            .any(|handshake| matches!(handshake.at, Stage::Asked { slot: of, .. } if of == slot));
+        let asked = (self.all.iter()).any(
+            |handshake| matches!(handshake.at, Stage::Asked { call, .. } if call.slot == slot),
+        );
         // If two nodes call each other at once, the call of the one with the lower incarnation is used.
         let ours_goes_first = asked && node.incarnation < incarnation;
         if slot == node.slot || there || ours_goes_first {
-            let no = Hello {
-                incarnation: 0,
-                ..node.hello()
-            };
-            hello::say(&stream, &no, &[])?;
-            return Ok(Step::Over);
+            return refuse(Refusal::Again);
         }
         let (file, ours) = segment()?;
-        agree(slot, stream, process, heard, ours, Some(file)).map(Step::Agreed)
+        agree(slot, other, heard, ours, Some(file)).map(Step::Agreed)
+    }
+
+    /// Calls the node in this place, if there is one, because a process that claims to be that node has called us
+    /// and is another user now. Only that node can prove by its token that it was called.
+    fn call_back(&mut self, node: &Node, slot: usize, token: u128) {
+        let is_back = |at: &Stage| match at {
+            Stage::Knocking { call, .. } | Stage::Asked { call, .. } => call.proof != 0,
+            _ => false,
+        };
+        let backs = (self.all.iter()).filter(|handshake| is_back(&handshake.at));
+        if slot == node.slot || token == 0 || backs.count() >= UNHEARD || node.is_linked(slot) {
+            return;
+        }
+        node.calls.begin(slot);
+        let (call, from) = (Call::new(slot, token), Instant::now());
+        self.add(Stage::Knocking { call, from }, from + TO_ANSWER);
     }
 }
 
@@ -404,42 +471,35 @@ fn end(node: &Node, gone: &Stage) {
     }
 }
 
-fn knock(node: &Node, slot: usize, spare: &mut Spare) -> io::Result<Step> {
-    let stream = match address::connect(&node.name, slot, spare)? {
+fn knock(node: &Node, call: Call, spare: &mut Spare) -> io::Result<Step> {
+    let stream = match address::connect(&node.owner, &node.name, call.slot, spare)? {
         Called::There(stream) => stream,
         Called::Nobody => return Ok(Step::Over),
         Called::Crowded => {
             let from = Instant::now() + AGAIN;
-            return Ok(Step::Stays(Stage::Knocking { slot, from }));
+            return Ok(Step::Stays(Stage::Knocking { call, from }));
         }
     };
-    let process = Process::behind(&stream)?;
-    let (file, ours) = segment()?;
-    hello::say(
-        &stream,
-        &node.hello(),
-        &[file.as_fd(), node.export().file()],
-    )?;
-    Ok(Step::Stays(Stage::Asked {
-        slot,
-        stream,
-        process,
-        ours,
-    }))
-}
-
-/// Checks whether a link with the sender of this hello is possible.
-fn check(heard: &Heard, process: &Process) -> io::Result<()> {
-    if !process.has_begun(heard.hello.began) {
-        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    let peer = Credentials::of_peer(&stream)?;
+    if peer.uid != node.owner.uid() {
+        // Another user has taken the name.
+        return Ok(Step::Over);
     }
-    Ok(())
+    let process = Process::behind(&stream, peer)?;
+    let (file, ours) = segment()?;
+    let hello = Hello {
+        token: call.token,
+        proof: call.proof,
+        ..node.hello()
+    };
+    hello::say(&stream, &hello, &[file.as_fd(), node.export().file()])?;
+    let other = Other { stream, process };
+    Ok(Step::Stays(Stage::Asked { call, other, ours }))
 }
 
 fn agree(
     slot: usize,
-    stream: UnixStream,
-    process: Process,
+    other: Other,
     heard: Heard,
     ours: Mapped,
     reply: Option<OwnedFd>,
@@ -452,9 +512,10 @@ fn agree(
     else {
         return Err(io::ErrorKind::InvalidData.into());
     };
+    let process = other.process.begun(theirs.began);
     let link = Link {
-        stream,
-        pid: process.pid(),
+        stream: other.stream,
+        pid: process.pid_in_proc(),
         process,
         gid: theirs.gid,
         incarnation: theirs.incarnation,

@@ -11,7 +11,7 @@ use super::reading::Reads;
 use super::segment::SEGMENT;
 use super::window::Mapped;
 use super::wire::Sending;
-use super::{ACQUAINTED, MAX_NODES};
+use super::{ACQUAINTED, MAX_NODES, Owner};
 use crate::error::Error;
 use crate::process::began_here;
 use bellwire_provider::quiesce::Barriers;
@@ -38,6 +38,8 @@ const AT_ONCE: usize = 32;
 /// A node of a fabric.
 #[derive(Debug)]
 pub struct Node {
+    /// Whose fabric it is: that of the program when it opened the device.
+    pub(super) owner: Owner,
     pub(super) name: String,
     pub(super) slot: usize,
     /// Distinguishes this node from others that have had its place.
@@ -97,9 +99,14 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::FabricName`], [`Error::Exhausted`], [`Error::Io`].
-    pub fn claim(name: &str, incarnation: u64, export: Arc<Export>) -> Result<Self, Error> {
+    pub fn claim(
+        owner: Owner,
+        name: &str,
+        incarnation: u64,
+        export: Arc<Export>,
+    ) -> Result<Self, Error> {
         address::check_name(name)?;
-        let (slot, listener) = address::claim(name)?;
+        let (slot, listener) = address::claim(&owner, name)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::io("make an event descriptor", error.into()))?;
         let watch = |epoll: &OwnedFd| {
@@ -112,6 +119,7 @@ impl Node {
             .and_then(|epoll| watch(&epoll).map(|()| epoll))
             .map_err(|error| Error::io("wait for peers of the fabric", error.into()))?;
         Ok(Self {
+            owner,
             name: name.to_owned(),
             slot,
             incarnation: incarnation.max(1),
@@ -143,6 +151,11 @@ impl Node {
     /// The memory that peers read to access ours.
     pub fn export(&self) -> &Arc<Export> {
         &self.export
+    }
+
+    /// Whose fabric it is.
+    pub fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// The name of the fabric.
@@ -207,6 +220,9 @@ impl Node {
             incarnation: self.incarnation,
             gid: self.gid,
             began: began_here(),
+            refusal: None,
+            token: 0,
+            proof: 0,
             reaches: Barriers::reach_everywhere(),
         }
     }
@@ -283,7 +299,9 @@ impl Node {
         let key = EventData::new_u64(slot as u64);
         epoll::modify(&self.epoll, &link.stream, key, EventFlags::IN)?;
         let key = EventData::new_u64(PROCESSES + slot as u64);
-        epoll::add(&self.epoll, &link.process, key, EventFlags::IN)?;
+        if let Some(process) = link.process.handle() {
+            epoll::add(&self.epoll, process, key, EventFlags::IN)?;
+        }
         Ok(())
     }
 
@@ -308,7 +326,9 @@ impl Node {
         if let Some(link) = peer.link() {
             // Closing is not sufficient if a child of this process has the descriptors, too.
             let _watched = epoll::delete(&self.epoll, &link.stream);
-            let _watched = epoll::delete(&self.epoll, &link.process);
+            if let Some(process) = link.process.handle() {
+                let _watched = epoll::delete(&self.epoll, process);
+            }
         }
         peer.end_link(turns(peer));
     }

@@ -11,9 +11,11 @@ use crate::connection::connection_with;
 use crate::generation::Generation;
 use crate::process::Process;
 use bellwire_provider::quiesce::Between;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use std::io;
+use std::num::NonZeroI32;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,7 +81,8 @@ pub struct Link {
     pub stream: UnixStream,
     /// Reports when the peer's process has ended: its end of the socket may be kept open by other processes.
     pub process: Process,
-    pub pid: i32,
+    /// Where /proc shows its descriptors; `None`: nowhere.
+    pub pid: Option<NonZeroI32>,
     pub gid: [u8; 16],
     pub incarnation: u64,
     /// As in [`Hello`](super::hello::Hello).
@@ -87,6 +90,14 @@ pub struct Link {
 }
 
 impl Link {
+    /// Whether its other end is closed, or the peer's process has ended. Unlike [`is_gone`](Self::is_gone), this
+    /// leaves the bytes that wake the node's thread.
+    pub fn is_closed(&self) -> bool {
+        let mut ends = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let closed = poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ready| ready != 0);
+        closed || self.process.has_ended()
+    }
+
     /// Discards the bytes that woke us. Returns whether the peer, or this link, has ended.
     pub fn is_gone(&self) -> bool {
         let mut kicks = [0; 256];
@@ -156,6 +167,15 @@ impl Peer {
         self.incarnation.load(Ordering::Relaxed)
     }
 
+    /// The incarnation of the node there (zero: none), and its GID.
+    #[inline(always)]
+    pub fn identity(&self) -> (u64, [u8; 16]) {
+        // Acquire: pairs with the Release in `set_link`. The GID is that of this incarnation, or of a later one, whose
+        // place does not take what is sent to this one.
+        let incarnation = self.incarnation.load(Ordering::Acquire);
+        (incarnation, self.gid())
+    }
+
     /// The GID of the node there. For the thread that has the turn to read: it stays the same meanwhile.
     pub fn gid(&self) -> [u8; 16] {
         // Relaxed: changed by who has the turn.
@@ -210,7 +230,8 @@ impl Peer {
         // Who holds the turn does not look which barrier orders a packet before what is looked at next: that of the
         // compiler has to be enough.
         sending.restart(incarnation, self.barriers.is_unfenced());
-        self.incarnation.store(incarnation, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `identity`.
+        self.incarnation.store(incarnation, Ordering::Release);
         *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link.map(Arc::new);
     }
 

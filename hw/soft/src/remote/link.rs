@@ -2,6 +2,7 @@
 
 use super::super::control::Control;
 use super::super::hca::Hca;
+use super::super::port::named;
 use super::super::turn::{Biased, HeldByAnother, Hold, Thread};
 use super::plain::{ENTRY, with_entry};
 use super::watch::Share;
@@ -140,7 +141,7 @@ impl Hca {
             };
             let path = record.attr.ah_attr;
             // Another node has come to this place.
-            if path.is_global && path.grh.dgid != link.gid {
+            if named(&path).is_some_and(|gid| gid != link.gid) {
                 continue;
             }
             if let Some(responder) = &mut record.responder

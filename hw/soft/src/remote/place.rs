@@ -105,6 +105,7 @@ mod tests {
     use super::*;
 
     const MEMORY: Memory = Memory {
+        inode: 1,
         index: 0,
         generation: 3,
         fd: 0,

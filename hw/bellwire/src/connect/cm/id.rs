@@ -393,6 +393,12 @@ impl Id {
         each!(&self.0, id => id.peer_addr())
     }
 
+    /// Why this id could not connect, in words: what was seen, where the number of the event says less. `None`
+    /// where the event says everything that is known.
+    pub fn why_refused(&self) -> Option<String> {
+        self.0.soft()?.why_refused()
+    }
+
     /// The local port; zero if there is none yet (rdma_get_src_port(3)).
     pub fn port(&self) -> u16 {
         self.local_addr().map_or(0, |addr| addr.port())

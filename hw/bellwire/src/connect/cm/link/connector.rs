@@ -82,6 +82,7 @@ impl Connector {
             listener: None,
             at: Instant::now(),
             failed: 0,
+            why: None,
             over: None,
             again: false,
         })
@@ -113,6 +114,8 @@ pub struct Outgoing {
     at: Instant,
     /// Failed attempts since the peer last responded, and when to stop trying.
     failed: u32,
+    /// Why the last one failed.
+    why: Option<String>,
     over: Option<Instant>,
     /// The two links have been connected before.
     again: bool,
@@ -242,7 +245,10 @@ impl Outgoing {
     fn fail(&mut self) -> Result<(), ExchangeError> {
         let over = self.over();
         if Instant::now() >= over {
-            return Err(ExchangeError::Closed);
+            return Err(match self.why.take() {
+                Some(reason) => ExchangeError::Unreachable { reason },
+                None => ExchangeError::Closed,
+            });
         }
         self.failed += 1;
         self.leave();
@@ -268,6 +274,7 @@ impl Outgoing {
     /// The peer, or its system, has responded.
     fn answers(&mut self) {
         self.failed = 0;
+        self.why = None;
         self.over = None;
     }
 
@@ -357,7 +364,17 @@ impl Outgoing {
             | EventKind::Unreachable { .. }
             | EventKind::ConnectError { .. }
             | EventKind::Rejected { .. }
-            | EventKind::DeviceRemoval => Ok(Err(Error::WouldBlock)),
+            | EventKind::DeviceRemoval => {
+                let seen = |event: &EventKind| {
+                    let (peer, name) = (self.peer, event.event().name());
+                    format!(
+                        "connecting to {peer} ended with {name}, status {}",
+                        event.status()
+                    )
+                };
+                self.why = Some(id.why_refused().unwrap_or_else(|| seen(&event)));
+                Ok(Err(Error::WouldBlock))
+            }
             _ => Ok(Ok(())),
         }
     }

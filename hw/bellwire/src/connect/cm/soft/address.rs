@@ -5,7 +5,6 @@
 use super::super::PortSpace;
 use crate::error::Error;
 use rustix::net::SocketAddrUnix;
-use rustix::process::getuid;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -86,19 +85,17 @@ pub(super) fn socket_of(
     at: At,
     port: u16,
 ) -> Result<SocketAddrUnix, Error> {
-    let (user, space) = (getuid().as_raw(), space as u32);
+    let space = space as u32;
     // Linux finds a name by a checksum, which is the same of many ports, and looks at all of these names: a
     // product by an odd number, which is another one of each port, has more different ones.
     let port = u32::from(port).wrapping_mul(0x9e37_79b1);
-    let name = format!(
-        "bellwire/{user}/{scope}/cm/{space}/{port:08x}/{}",
-        at.text()
-    );
+    let name = format!("{scope}/cm/{space}/{port:08x}/{}", at.text());
     if name.len() > MAX_BYTES {
-        let rest = name.len() - scope.len();
+        let fabric = scope.rsplit('/').next().unwrap_or(scope).len();
+        let rest = name.len() - fabric;
         return Err(Error::TooLarge {
             what: "the length of the fabric's name, for a connection manager at such an address,",
-            given: scope.len() as u64,
+            given: fabric as u64,
             max: MAX_BYTES.saturating_sub(rest) as u64,
         });
     }
@@ -160,12 +157,12 @@ mod tests {
 
     #[test]
     fn names_have_room() {
-        let name = "x".repeat(40);
+        let name = |long| format!("bellwire/1000/{}", "x".repeat(long));
         let ip = At::One("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap());
-        socket_of(&name, PortSpace::Ipoib, ip, u16::MAX).unwrap();
-        let long = socket_of(&"x".repeat(64), PortSpace::Ipoib, ip, u16::MAX);
+        socket_of(&name(40), PortSpace::Ipoib, ip, u16::MAX).unwrap();
+        let long = socket_of(&name(64), PortSpace::Ipoib, ip, u16::MAX);
         assert!(matches!(long, Err(Error::TooLarge { .. })), "{long:?}");
-        socket_of(&"x".repeat(64), PortSpace::Tcp, at("10.1.2.3"), 1).unwrap();
+        socket_of(&name(64), PortSpace::Tcp, at("10.1.2.3"), 1).unwrap();
     }
 
     #[cfg(not(miri))]

@@ -8,6 +8,7 @@ use super::params::Params;
 use super::peers::PeerProcess;
 use super::remote_qp::RemoteQp;
 use super::socket::{self, Heard};
+use super::why;
 use crate::device::Device;
 use bellwire_provider::psn::random_psn;
 use std::net::SocketAddr;
@@ -38,6 +39,8 @@ pub(super) const NO_SERVICE: i32 = 8;
 const TIMED_OUT: i32 = 4;
 const STALE_CONN: u16 = 10;
 pub(super) const BY_PROGRAM: u16 = 28;
+/// Between these managers only: the listener does not accept the connector's user.
+pub(super) const FOREIGN: u16 = 0x4001;
 
 /// Statuses of a SIDR_REP message (IBTA 12.11.2).
 pub(super) const SIDR_NO_SERVICE: i32 = 1;
@@ -104,6 +107,8 @@ pub(super) struct Entry {
     /// For a listener: how many requests may be waiting, and how many are.
     pub backlog: u32,
     pub waiting: u32,
+    /// Why the id was refused, in words.
+    pub why: Option<String>,
     pub ack_timeout: Option<u8>,
     /// Of the first packet that this end's queue pair sends: an id has one connection.
     pub psn: u32,
@@ -143,6 +148,7 @@ impl Entry {
             listener: None,
             backlog: 0,
             waiting: 0,
+            why: None,
             ack_timeout: None,
             psn: random_psn(),
             afonly: false,
@@ -311,6 +317,11 @@ impl Entry {
             }
             (Stage::Asked, Kind::SidrRep) if datagram => {
                 self.refused(message.status.into(), Vec::new())
+            }
+            (Stage::Asked, Kind::Rej) if message.status == FOREIGN => {
+                self.why = Some(why::foreign_connector(scope));
+                let status = -libc::EACCES;
+                self.end(EventKind::ConnectError { status })
             }
             (Stage::Asked | Stage::Answered | Stage::Accepted, Kind::Rej) if !datagram => {
                 let private = (message.private).received(PrivateData::Reject, self.space);

@@ -12,21 +12,21 @@
 
 use super::super::EventKind;
 use super::address::{self, At};
-use super::entry::{Entry, NO_SERVICE, Outcome, SIDR_NO_SERVICE, Stage};
-use super::message::Message;
-use super::peers::{Peers, process_of};
+use super::entry::{Entry, FOREIGN, NO_SERVICE, Outcome, SIDR_NO_SERVICE, Stage};
+use super::message::{Kind, Message};
+use super::peers::{NotMet, Peers, process_of};
 use super::socket::{self, Met, Waiting};
+use super::why;
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::{Bell, Timer};
 use bellwire_core::fault::CmEvent;
-use bellwire_soft::Listener;
+use bellwire_soft::{Listener, Owner};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,11 +78,11 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> Error {
 }
 
 impl Hub {
-    pub fn new() -> Result<Self, Error> {
+    pub fn new(owner: Owner) -> Result<Self, Error> {
         const MAKE: &str = "make an event channel of the connection manager";
         let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC).map_err(failed(MAKE))?);
         let hub = Self {
-            peers: Peers::new(epoll.clone()),
+            peers: Peers::new(epoll.clone(), owner.uid()),
             epoll,
             wake: Bell::new()?,
             timer: Timer::new().map_err(|error| Error::io(MAKE, error))?,
@@ -262,7 +262,7 @@ impl Hub {
                     self.expire(state, scope);
                 }
                 key => match process_of(key) {
-                    Some(pid) => self.ended(state, pid, device, scope),
+                    Some(number) => self.ended(state, number, device, scope),
                     None => self.look_at(state, key, device, scope),
                 },
             }
@@ -297,11 +297,11 @@ impl Hub {
     }
 
     /// Handles the end of the process of this number, and of its connections.
-    fn ended(&self, state: &mut State, pid: i32, device: &Device, scope: &str) {
-        self.peers.report_end(pid);
+    fn ended(&self, state: &mut State, number: u64, device: &Device, scope: &str) {
+        self.peers.report_end(number);
         let with_it = |entry: &Entry| {
             let process = entry.process.as_ref();
-            process.is_some_and(|process| process.has_ended(pid))
+            process.is_some_and(|process| process.has_ended(number))
         };
         let ids = state.ids.iter().filter(|(_, entry)| with_it(entry));
         let keys: Vec<u64> = ids.map(|(key, _)| *key).collect();
@@ -350,10 +350,24 @@ impl Hub {
                 return None;
             }
         };
-        // On an error (the peer is another user's, or gone already, or cannot be watched) the socket is
-        // closed, which the peer notices.
+        // On an error (the peer is gone already, or cannot be watched) the socket is closed, which the peer
+        // notices.
         let key = new_key();
-        let process = self.peers.behind(&socket).ok()?;
+        let process = match self.peers.behind(&socket) {
+            Ok(process) => process,
+            Err(NotMet::Foreign(_)) => {
+                let status = FOREIGN;
+                socket::say(
+                    &socket,
+                    &Message {
+                        status,
+                        ..Message::new(Kind::Rej)
+                    },
+                );
+                return None;
+            }
+            Err(_) => return None,
+        };
         self.watch(&socket, key).ok()?;
         entry.waiting += 1;
         if entry.waiting == entry.backlog {
@@ -427,10 +441,10 @@ impl Hub {
                     entry.process = process;
                     Ok(Met::There)
                 }
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(Met::Foreign),
+                Err(NotMet::Foreign(uid)) => Ok(Met::Foreign(uid)),
                 // The listener's process has ended, though its socket still exists.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(Met::Nobody),
-                Err(_) => Ok(Met::NoRoom),
+                Err(NotMet::Gone) => Ok(Met::Nobody),
+                Err(NotMet::NoRoom) => Ok(Met::NoRoom),
             },
             met => met,
         };
@@ -448,15 +462,19 @@ impl Hub {
                 Outcome::Nothing
             }
             Ok(Met::Crowded) => Outcome::Nothing,
-            Ok(Met::Nobody) if entry.space.is_datagram() => {
-                entry.refused(SIDR_NO_SERVICE, Vec::new())
+            Ok(Met::Nobody) => {
+                entry.why = Some(why::nobody(scope, entry.space, peer));
+                match entry.space.is_datagram() {
+                    true => entry.refused(SIDR_NO_SERVICE, Vec::new()),
+                    false => entry.refused(NO_SERVICE, Vec::new()),
+                }
             }
-            Ok(Met::Nobody) => entry.refused(NO_SERVICE, Vec::new()),
             Ok(Met::NoRoom) => {
                 let status = -libc::ENOMEM;
                 entry.end(EventKind::ConnectError { status })
             }
-            Ok(Met::Foreign) => {
+            Ok(Met::Foreign(uid)) => {
+                entry.why = Some(why::foreign_listener(scope, peer, uid));
                 let status = -libc::EACCES;
                 entry.end(EventKind::ConnectError { status })
             }

@@ -361,6 +361,10 @@ impl Id {
         self.see(|entry| entry.peer)?
     }
 
+    pub fn why_refused(&self) -> Option<String> {
+        self.see(|entry| entry.why.clone())?
+    }
+
     pub fn peer_process(&self) -> Option<Arc<PeerProcess>> {
         self.see(|entry| entry.process.clone())?
     }

@@ -10,7 +10,7 @@
 //! An end is a Unix socket with an address in the kernel's abstract namespace, both within a process and
 //! between processes: a port is in use as long as its socket is open, and is released with the process,
 //! as are connections. Both ends check each other's user (SO_PEERCRED), and every message. Ends find each
-//! other only within a scope: a fabric, or a single device without one.
+//! other only within a scope: a user's fabric, or a single device without one.
 //!
 //! - **channel**, **id**, **dialog**: the calls of the program. **hub**: the inside of a channel; it has
 //!   no thread.
@@ -19,6 +19,7 @@
 //! - **socket**, **message**, **params**, **private**: the messages between two ends.
 //! - **remote_qp**: the queue pairs of peers that have a connection, and cannot have another.
 //! - **multicast**: groups.
+//! - **why**: the reason of a refusal, in words.
 //! - **address**: addresses of this host, and their ports.
 //!
 //! One lock protects a channel. Events that the program has not got hold no id; those that it has got
@@ -49,6 +50,7 @@ mod peers;
 mod private;
 mod remote_qp;
 mod socket;
+mod why;
 
 pub(in crate::connect::cm) use channel::Channel;
 pub(in crate::connect::cm) use id::Id;

@@ -2,23 +2,28 @@
 //! socket does not show that if children of the process hold it, too.
 
 use crate::memory::fork::Life;
-use bellwire_soft::process::Process;
+use bellwire_soft::process::{Credentials, Process};
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Marks the key of a process in a channel's epoll; the rest of the key is the process number.
+/// Marks the key of a process in a channel's epoll; the rest of the key is the number of the process here.
 const PROCESS: u64 = 1 << 63;
 
 /// The peers of a channel. Each process has one handle, however many connections it has.
 #[derive(Debug)]
 pub(super) struct Peers {
     epoll: Arc<OwnedFd>,
-    /// By process number. No other lock is taken while this one is held.
-    known: Mutex<HashMap<i32, Weak<PeerProcess>>>,
+    /// The user whose processes are accepted: that of the program when it opened the device.
+    owner: u32,
+    /// By a number that no two processes have, unlike a pid. No other lock is taken while this one is held.
+    known: Mutex<HashMap<u64, Weak<PeerProcess>>>,
+    /// The next number.
+    next: AtomicU64,
     /// How many of them were found to have ended.
     ended: AtomicU64,
 }
@@ -27,6 +32,7 @@ pub(super) struct Peers {
 #[derive(Debug)]
 pub(in crate::connect::cm) struct PeerProcess {
     process: Process,
+    number: u64,
     epoll: Arc<OwnedFd>,
     /// The channel has seen that it ended.
     ended: AtomicBool,
@@ -34,56 +40,92 @@ pub(in crate::connect::cm) struct PeerProcess {
     life: Life,
 }
 
-/// The process number in this key.
-pub(super) fn process_of(key: u64) -> Option<i32> {
-    (key & PROCESS != 0).then_some((key & !PROCESS) as i32)
+/// Why there is no process behind a socket that this one talks to.
+#[derive(Debug)]
+pub(super) enum NotMet {
+    /// It is another user's: of this one.
+    Foreign(u32),
+    /// It has ended.
+    Gone,
+    /// It cannot be watched, for example because no descriptors are left.
+    NoRoom,
+}
+
+impl From<io::Error> for NotMet {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ESRCH) => Self::Gone,
+            _ => Self::NoRoom,
+        }
+    }
+}
+
+/// The number of the process in this key.
+pub(super) fn process_of(key: u64) -> Option<u64> {
+    (key & PROCESS != 0).then_some(key & !PROCESS)
 }
 
 impl Peers {
-    pub fn new(epoll: Arc<OwnedFd>) -> Self {
+    pub fn new(epoll: Arc<OwnedFd>, owner: u32) -> Self {
         Self {
             epoll,
+            owner,
             known: Mutex::default(),
+            next: AtomicU64::new(0),
             ended: AtomicU64::new(0),
         }
     }
 
-    /// The process at the other end of a socket; `None` for this process.
+    /// The process at the other end of a socket; `None` for this process, and for one whose end only its socket
+    /// shows.
+    ///
+    /// The user of the process has to be that of this program: when it opened the device, or now. The kernel
+    /// reports the user that the peer had when it connected, or began to listen.
     ///
     /// # Errors
-    /// Those of [`Process::behind`].
-    pub fn behind(&self, socket: impl AsFd) -> io::Result<Option<Arc<PeerProcess>>> {
-        let process = Process::behind(socket)?;
+    /// See [`NotMet`].
+    pub fn behind(&self, socket: impl AsFd) -> Result<Option<Arc<PeerProcess>>, NotMet> {
+        let peer = Credentials::of_peer(&socket)?;
+        let process = Process::behind(&socket, peer)?;
         if process.is_us() {
             return Ok(None);
         }
-        let pid = process.pid();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = known.get(&pid).and_then(Weak::upgrade);
-        // Two living processes never have the same number.
-        match same {
-            Some(same) if !same.process.has_ended() => return Ok(Some(same)),
-            // Its number is taken over: its end is not looked for any more.
-            Some(ended) => self.note_end(&ended),
-            None => {}
+        if peer.uid != self.owner && peer.uid != geteuid().as_raw() {
+            return Err(NotMet::Foreign(peer.uid));
         }
-        let key = EventData::new_u64(PROCESS | pid as u64);
-        epoll::add(&self.epoll, &process, key, EventFlags::IN)?;
+        let Some(handle) = process.handle() else {
+            return Ok(None);
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, process| process.strong_count() != 0);
+        // Two living processes never have the same pid; one of another PID namespace may have none here.
+        let same = (known.values().filter_map(Weak::upgrade)).find(|known| {
+            process.pid().is_some()
+                && known.process.pid() == process.pid()
+                && !known.process.has_ended()
+        });
+        if same.is_some() {
+            return Ok(same);
+        }
+        // Relaxed: the number orders no other data.
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let key = EventData::new_u64(PROCESS | number);
+        epoll::add(&self.epoll, handle, key, EventFlags::IN).map_err(|_| NotMet::NoRoom)?;
         let process = Arc::new(PeerProcess {
             process,
+            number,
             epoll: self.epoll.clone(),
             ended: AtomicBool::new(false),
             life: Life::current(),
         });
-        known.retain(|_, process| process.strong_count() != 0);
-        known.insert(pid, Arc::downgrade(&process));
+        known.insert(number, Arc::downgrade(&process));
         Ok(Some(process))
     }
 
     /// The epoll has reported the end of the process of this number.
-    pub fn report_end(&self, pid: i32) {
+    pub fn report_end(&self, number: u64) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let process = known.get(&pid).and_then(Weak::upgrade);
+        let process = known.get(&number).and_then(Weak::upgrade);
         drop(known);
         if let Some(process) = process.filter(|process| process.process.has_ended()) {
             self.note_end(&process);
@@ -115,12 +157,14 @@ impl PeerProcess {
 
     fn unwatch(&self) {
         // Closing is not enough if a child of this process holds the descriptor, too.
-        let _watched = epoll::delete(&self.epoll, &self.process);
+        if let Some(handle) = self.process.handle() {
+            let _watched = epoll::delete(&self.epoll, handle);
+        }
     }
 
     /// Whether it has this number, and has ended.
-    pub fn has_ended(&self, pid: i32) -> bool {
-        self.process.pid() == pid && self.process.has_ended()
+    pub fn has_ended(&self, number: u64) -> bool {
+        self.number == number && self.process.has_ended()
     }
 }
 

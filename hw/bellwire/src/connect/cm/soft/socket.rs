@@ -45,8 +45,8 @@ pub(super) enum Met {
     Nobody,
     /// The backlog is full: try again later.
     Crowded,
-    /// The listener belongs to another user.
-    Foreign,
+    /// The listener belongs to another user: to this one.
+    Foreign(u32),
     /// The system has no resources left.
     NoRoom,
 }
