@@ -5,6 +5,7 @@
 //! Many need root, to drop privileges or to make namespaces. Without it they say so, and are ignored.
 
 mod fork;
+mod identity;
 mod memory;
 mod realtime;
 
@@ -20,7 +21,7 @@ struct Area {
 }
 
 /// Every area.
-const AREAS: &[Area] = &[fork::AREA, memory::AREA, realtime::AREA];
+const AREAS: &[Area] = &[fork::AREA, identity::AREA, memory::AREA, realtime::AREA];
 
 fn main() -> ExitCode {
     if let Ok(name) = std::env::var(bellwire_tests::child::ROLE) {

@@ -101,6 +101,7 @@ impl Attacker {
         let entry = self.entry;
         self.keys.write(entry + 4, held.number());
         self.put_wide(entry + 16, bytes as u64);
+        self.put_wide(entry + 24, kinds::file_number(held.number()));
         if !held.closed {
             self.held.push(held);
         }
@@ -339,8 +340,9 @@ impl Attacker {
         {
             let memory = kinds::memory(4096, 0, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW);
             let Ok(memory) = memory else { break };
-            self.keys
-                .write(at + 4, std::os::fd::IntoRawFd::into_raw_fd(memory) as u32);
+            let fd = std::os::fd::IntoRawFd::into_raw_fd(memory) as u32;
+            self.keys.write(at + 4, fd);
+            self.put_wide(at + 24, kinds::file_number(fd));
             self.put_wide(at + 8, FIRST + entries * 4096);
             self.put_wide(at + 16, 4096);
             self.keys.write(at, 1);

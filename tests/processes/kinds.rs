@@ -220,6 +220,17 @@ fn huge() -> io::Result<(Held, usize)> {
     Ok((Held::new(memory(HUGE, libc::MFD_HUGETLB, FIXED)?), HUGE))
 }
 
+/// The number of a descriptor's file, as a node shows it; 0 if there is no such descriptor.
+pub fn file_number(fd: u32) -> u64 {
+    // SAFETY: zeroes are a result, which is written.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    match unsafe { libc::fstat(fd as i32, &raw mut stat) } {
+        0 => stat.st_ino,
+        _ => 0,
+    }
+}
+
 /// All kinds, by name.
 pub const KINDS: &[(&str, Make)] = &[
     ("memory as it should be", || sealed(FIXED)),

@@ -85,10 +85,10 @@ fn hello(random: &mut Random) -> Vec<u8> {
     // Places where nobody is, or that are none.
     let slot = [7, 63, 64, u64::MAX][random.below(4) as usize];
     let mut bytes = Vec::new();
-    for word in [magic, slot, random.number(), 0, 0, 0] {
+    for word in [magic, slot, random.number()].into_iter().chain([0; 8]) {
         bytes.extend(word.to_le_bytes());
     }
-    let cut = random.below(60) as usize;
+    let cut = random.below(100) as usize;
     bytes.truncate(cut.max(1));
     bytes
 }
@@ -109,7 +109,7 @@ fn files(random: &mut Random) -> Vec<OwnedFd> {
 /// Says that it is in another node's place, with memory as it should be.
 fn pose(stream: &UnixStream, random: &mut Random, slot: u64, sizes: &[u64]) {
     let mut bytes = Vec::new();
-    for word in [magic(), slot, random.number(), 0, 0, 0] {
+    for word in [magic(), slot, random.number()].into_iter().chain([0; 8]) {
         bytes.extend(word.to_le_bytes());
     }
     let files: Vec<OwnedFd> = sizes.iter().map(|size| memory(*size, true)).collect();

@@ -24,7 +24,12 @@ pub struct Child {
 impl Child {
     /// Starts one whose files, should it make any, are in `home`.
     pub fn start(role: &str, name: String, home: &Path) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("a path"));
+        let program = Command::new(std::env::current_exe().expect("a path"));
+        Self::start_by(program, role, name, home)
+    }
+
+    /// Like [`start`](Self::start), by a command that starts a copy of this program.
+    pub fn start_by(mut command: Command, role: &str, name: String, home: &Path) -> Self {
         command
             .env(ROLE, role)
             .current_dir(home)

@@ -248,7 +248,7 @@ impl Hca {
     /// # Errors
     /// [`Error::OtherFabric`]; [`Error::Io`] when no addresses are left for a peer's memory.
     pub(super) fn call_for(&self, attr: &AhAttr) -> Result<(), Error> {
-        self.check_identity(attr)?;
+        self.check_fabric(attr)?;
         if let Some(node) = &self.node
             && !self.port.leads_here(attr)
             && let Some(slot) = node.slot_of(attr.dlid)
@@ -267,60 +267,67 @@ impl Hca {
     /// [`Error::OtherFabric`].
     pub fn check_way(&self, gid: [u8; 16], way: &AhAttr) -> Result<(), Error> {
         debug_assert!(named(way).is_none_or(|named| named == gid));
-        self.check_identity(way)
+        self.check_fabric(way)?;
+        self.check_device(way)
     }
 
-    /// Checks that a path may lead to the device that its GID names. A device that is not known here yet may be
-    /// that one: if it is not, no request reaches it.
-    fn check_identity(&self, attr: &AhAttr) -> Result<(), Error> {
+    /// Checks that the device that a path's GID names is in this device's fabric.
+    fn check_fabric(&self, attr: &AhAttr) -> Result<(), Error> {
         let ours = self.port.gid;
-        let Some(theirs) = named(attr).filter(|gid| *gid != ours && *gid != NO_GID) else {
+        let Some(theirs) = named(attr).filter(|gid| prefix_of(*gid) != prefix_of(ours)) else {
             return Ok(());
         };
-        if is_multicast(attr) {
+        if theirs == NO_GID || is_multicast(attr) {
             return Ok(());
         }
-        let device = || match &self.node {
-            Some(node) => format!("soft:{} of {}", node.name(), node.owner()),
-            None => "soft, which only this process reaches".to_owned(),
-        };
-        let other = |of: String| {
-            let gid = std::net::Ipv6Addr::from(theirs);
-            let advice = "open the same fabric, as the same user, at both ends";
-            let reason = format!(
-                "the endpoint belongs to another fabric: its GID {gid} is {of}, this device is {}; {advice}",
-                device()
-            );
-            Err(Error::OtherFabric { reason })
-        };
-        let is_another = prefix_of(theirs) != prefix_of(ours);
-        match user_of(theirs) {
-            Some(uid) if is_another && self.node.is_some() && uid == self.owner.uid() => {
-                return other(format!(
-                    "of a fabric of user {uid} too, of another name or in another namespace"
-                ));
+        let of = match user_of(theirs) {
+            Some(uid) if self.node.is_some() && uid == self.owner.uid() => {
+                format!("of a fabric of user {uid} too, of another name or in another namespace")
             }
-            Some(uid) if is_another => return other(format!("of a fabric of user {uid}")),
-            None if is_another && self.port.is_ours(attr.dlid) => {
-                return other("of a device of no fabric".to_owned());
-            }
-            _ => {}
+            Some(uid) => format!("of a fabric of user {uid}"),
+            None if self.port.is_ours(attr.dlid) => "of a device of no fabric".to_owned(),
+            // It has a LID of this fabric.
+            None => return Ok(()),
+        };
+        Err(self.other_fabric(theirs, &of))
+    }
+
+    /// Checks that the device that a path's GID names may be the one that its LID leads to. A device that is not
+    /// known here yet may be that one: if it is not, no request reaches it.
+    fn check_device(&self, attr: &AhAttr) -> Result<(), Error> {
+        let Some(theirs) = named(attr).filter(|gid| *gid != self.port.gid) else {
+            return Ok(());
+        };
+        if theirs == NO_GID || is_multicast(attr) {
+            return Ok(());
         }
-        let is_replaced = self.port.is_ours(attr.dlid)
+        let is_another = self.port.is_ours(attr.dlid)
             || self.node.as_ref().is_some_and(|node| {
-                let link = node
-                    .slot_of(attr.dlid)
-                    .and_then(|slot| node.known(slot)?.link());
+                let slot = node.slot_of(attr.dlid);
+                let link = slot.and_then(|slot| node.known(slot)?.link());
                 // A link that has ended is about to be replaced.
                 link.is_some_and(|link| link.gid != theirs && !link.is_closed())
             });
-        if is_replaced {
-            return other(
-                "of no device here: it is of another host or network namespace, or was closed since"
-                    .to_owned(),
-            );
+        let of =
+            "of no device here: it is of another host or network namespace, or was closed since";
+        match is_another {
+            true => Err(self.other_fabric(theirs, of)),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    fn other_fabric(&self, theirs: [u8; 16], of: &str) -> Error {
+        let gid = std::net::Ipv6Addr::from(theirs);
+        let device = match &self.node {
+            Some(node) => format!("soft:{} of {}", node.name(), node.owner()),
+            None => "soft, which only this process reaches".to_owned(),
+        };
+        Error::OtherFabric {
+            reason: format!(
+                "the endpoint belongs to another fabric: its GID {gid} is {of}; this device is {device}: \
+                 open the same fabric, as the same user, at both ends"
+            ),
+        }
     }
 
     /// Makes the links that datagrams on this path need, and waits for them as a new node does: datagrams do

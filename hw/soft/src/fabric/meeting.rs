@@ -181,9 +181,10 @@ struct Other {
 enum Stage {
     /// We have to connect; not before `from`.
     Knocking { call: Call, from: Instant },
-    /// We have sent our hello.
+    /// We have sent our hello, with this proof.
     Asked {
         call: Call,
+        sent: u128,
         other: Other,
         ours: Mapped,
     },
@@ -201,14 +202,18 @@ enum Step {
 }
 
 impl Stage {
-    /// The place that we call.
-    fn slot(&self) -> Option<usize> {
+    fn call(&self) -> Option<&Call> {
         match self {
             Self::Knocking { call, .. } | Self::Asked { call, .. } | Self::Awaited(call) => {
-                Some(call.slot)
+                Some(call)
             }
             Self::Unheard { .. } => None,
         }
+    }
+
+    /// The place that we call.
+    fn slot(&self) -> Option<usize> {
+        self.call().map(|call| call.slot)
     }
 
     fn stream(&self) -> Option<&UnixStream> {
@@ -365,14 +370,26 @@ impl Meetings {
         match at {
             Stage::Knocking { call, .. } => knock(node, call, &mut self.spare),
             Stage::Awaited(call) => Ok(Step::Stays(Stage::Awaited(call))),
-            Stage::Asked { call, other, ours } => {
+            Stage::Asked {
+                call,
+                sent,
+                other,
+                ours,
+            } => {
                 let again = || {
                     let from = Instant::now() + AGAIN;
                     Ok(Step::Stays(Stage::Knocking { call, from }))
                 };
                 let heard = match hello::hear(&other.stream) {
                     Ok(Some(heard)) => heard,
-                    Ok(None) => return Ok(Step::Stays(Stage::Asked { call, other, ours })),
+                    Ok(None) => {
+                        return Ok(Step::Stays(Stage::Asked {
+                            call,
+                            sent,
+                            other,
+                            ours,
+                        }));
+                    }
                     // It had too many callers, or has ended.
                     Err(error)
                         if matches!(
@@ -387,10 +404,10 @@ impl Meetings {
                 match heard.hello.refusal {
                     None => agree(call.slot, other, heard, ours, None).map(Step::Agreed),
                     Some(Refusal::Again) => again(),
-                    Some(Refusal::CallsBack) if call.proof == 0 => {
-                        Ok(Step::Stays(Stage::Awaited(call)))
-                    }
-                    Some(Refusal::CallsBack) => Ok(Step::Over),
+                    Some(Refusal::CallsBack) if sent != 0 => Ok(Step::Over),
+                    // The peer's user has changed, too, and it has called us meanwhile.
+                    Some(Refusal::CallsBack) if call.proof != 0 => again(),
+                    Some(Refusal::CallsBack) => Ok(Step::Stays(Stage::Awaited(call))),
                 }
             }
             Stage::Unheard { other, foreign } => match hello::hear(&other.stream)? {
@@ -424,9 +441,8 @@ impl Meetings {
             Ok(Step::Over)
         };
         // The node that listens in its place got our token, and its user was the owner when it began to listen.
-        let is_proven = (self.all.iter()).any(|handshake| {
-            matches!(handshake.at, Stage::Awaited(call) if call.slot == slot && call.token == proof)
-        });
+        let is_proven = (self.all.iter().filter_map(|handshake| handshake.at.call()))
+            .any(|call| call.slot == slot && call.token == proof);
         if foreign && !is_proven {
             self.call_back(node, slot, token);
             return refuse(Refusal::CallsBack);
@@ -450,17 +466,29 @@ impl Meetings {
     /// Calls the node in this place, if there is one, because a process that claims to be that node has called us
     /// and is another user now. Only that node can prove by its token that it was called.
     fn call_back(&mut self, node: &Node, slot: usize, token: u128) {
-        let is_back = |at: &Stage| match at {
-            Stage::Knocking { call, .. } | Stage::Asked { call, .. } => call.proof != 0,
-            _ => false,
-        };
-        let backs = (self.all.iter()).filter(|handshake| is_back(&handshake.at));
-        if slot == node.slot || token == 0 || backs.count() >= UNHEARD || node.is_linked(slot) {
+        if slot == node.slot || token == 0 || node.is_linked(slot) {
             return;
         }
-        node.calls.begin(slot);
-        let (call, from) = (Call::new(slot, token), Instant::now());
-        self.add(Stage::Knocking { call, from }, from + TO_ANSWER);
+        let now = Instant::now();
+        // There is one call at a time: this one goes on with the proof.
+        let mut calls = self.all.iter_mut().map(|handshake| &mut handshake.at);
+        match calls.find(|at| at.slot() == Some(slot)) {
+            Some(Stage::Knocking { call, .. } | Stage::Asked { call, .. }) => call.proof = token,
+            Some(at) => {
+                if let Stage::Awaited(call) = at {
+                    let call = Call {
+                        proof: token,
+                        ..*call
+                    };
+                    *at = Stage::Knocking { call, from: now };
+                }
+            }
+            None => {
+                node.calls.begin(slot);
+                let call = Call::new(slot, token);
+                self.add(Stage::Knocking { call, from: now }, now + TO_ANSWER);
+            }
+        }
     }
 }
 
@@ -494,7 +522,12 @@ fn knock(node: &Node, call: Call, spare: &mut Spare) -> io::Result<Step> {
     };
     hello::say(&stream, &hello, &[file.as_fd(), node.export().file()])?;
     let other = Other { stream, process };
-    Ok(Step::Stays(Stage::Asked { call, other, ours }))
+    Ok(Step::Stays(Stage::Asked {
+        call,
+        sent: call.proof,
+        other,
+        ours,
+    }))
 }
 
 fn agree(
