@@ -86,12 +86,12 @@ impl Peers {
     /// See [`NotMet`].
     pub fn behind(&self, socket: impl AsFd) -> Result<Option<Arc<PeerProcess>>, NotMet> {
         let peer = Credentials::of_peer(&socket)?;
+        if peer.uid != self.owner && peer.uid != geteuid().as_raw() {
+            return Err(NotMet::Foreign(peer.uid));
+        }
         let process = Process::behind(&socket, peer)?;
         if process.is_us() {
             return Ok(None);
-        }
-        if peer.uid != self.owner && peer.uid != geteuid().as_raw() {
-            return Err(NotMet::Foreign(peer.uid));
         }
         let Some(handle) = process.handle() else {
             return Ok(None);
