@@ -11,13 +11,17 @@
 //! misses nothing. As on a ConnectX device, arming names the entry that is polled next. An entry before it
 //! has been polled and raises nothing, however late its producer checks.
 //!
+//! Indices have 61 bits here, and so never wrap: a queue that is armed for solicited completions may stay so for any
+//! number of others. The doorbell's 24 bits, and those 32 of a producer that checks, are widened by the count of all
+//! entries.
+//!
 //! A consumer that sleeps often would pay for a membarrier(2) at each sleep. So arming also asks producers to
 //! use a full fence from then on; while they do, arming itself needs only a fence. A producer that finds
 //! the queue unarmed for 256 entries after the last event goes back to the light barrier.
 
 use crate::sync::{
     MODELS,
-    atomic::{AtomicU32, Ordering, fence},
+    atomic::{AtomicU64, Ordering, fence},
 };
 use bellwire_provider::quiesce::Barriers;
 use std::sync::atomic::compiler_fence;
@@ -27,38 +31,38 @@ use std::sync::atomic::compiler_fence;
 pub(super) struct Arm {
     /// What the queue is armed for, above an index: of the entry that is polled next or, while not armed, of
     /// the entry that raised the last event. In addition [`FENCED`].
-    word: AtomicU32,
+    word: AtomicU64,
     barriers: Barriers,
 }
 
-const INDEX: u32 = 0xff_ffff;
-const SOLICITED: u32 = 1 << 24;
-const ANY: u32 = 2 << 24;
-const WANTED: u32 = SOLICITED | ANY;
+const INDEX: u64 = (1 << 61) - 1;
+const SOLICITED: u64 = 1 << 61;
+const ANY: u64 = 2 << 61;
+const WANTED: u64 = SOLICITED | ANY;
 /// Producers use a full fence. They learn it from the load that they do in any case, so it costs nothing
 /// while the bit is clear. Always set where the kernel has no membarrier(2).
-const FENCED: u32 = 1 << 31;
+const FENCED: u64 = 1 << 63;
 /// Entries after the last event until producers stop using the full fence. That many fences cost as much as
 /// one membarrier(2), or more.
-const LONG: u32 = if MODELS { 1 } else { 256 };
+const LONG: u64 = if MODELS { 1 } else { 256 };
 
 impl Arm {
     pub fn new(barriers: Barriers) -> Self {
         let fenced = if barriers.is_asymmetric() { 0 } else { FENCED };
         Self {
-            word: AtomicU32::new(fenced),
+            word: AtomicU64::new(fenced),
             barriers,
         }
     }
 
     /// Arms for the consumer, which polls `next` next. An earlier, wider request stays in effect.
-    pub fn arm(&self, next: u32, solicited_only: bool) {
+    pub fn arm(&self, next: u64, solicited_only: bool) {
         self.arm_by(next, solicited_only, || self.barriers.heavy());
     }
 
-    fn arm_by(&self, next: u32, solicited_only: bool, heavy: impl FnOnce()) {
+    fn arm_by(&self, next: u64, solicited_only: bool, heavy: impl FnOnce()) {
         let wanted = if solicited_only { SOLICITED } else { ANY };
-        let merged = |old: u32| Some(FENCED | (old & WANTED).max(wanted) | next & INDEX);
+        let merged = |old: u64| Some(FENCED | (old & WANTED).max(wanted) | next & INDEX);
         // Relaxed: the barrier orders it before the polling that follows.
         let changed = self
             .word
@@ -83,16 +87,17 @@ impl Arm {
     }
 
     /// Whether entry `index`, which was published, raises the event. If so, the queue is no longer armed.
-    pub fn fire(&self, index: u32, solicited: bool) -> bool {
+    pub fn fire(&self, index: u64, solicited: bool) -> bool {
         // Pairs with the fence in `arm`.
         fence(Ordering::SeqCst);
         self.disarm(index, solicited, self.barriers.is_asymmetric())
     }
 
-    fn disarm(&self, index: u32, solicited: bool, may_relax: bool) -> bool {
+    fn disarm(&self, index: u64, solicited: bool, may_relax: bool) -> bool {
         let least = if solicited { SOLICITED } else { ANY };
-        let after = |word: u32| {
+        let after = |word: u64| {
             let ahead = index.wrapping_sub(word) & INDEX;
+            // Half the range is 2^60 entries: at 10^9 a second they last for 36 years.
             let polled = ahead > INDEX / 2;
             if word & WANTED >= least && !polled {
                 return Some(FENCED | index & INDEX);
@@ -113,7 +118,7 @@ impl Arm {
 mod tests {
     use super::*;
 
-    fn armed(next: u32, solicited_only: bool) -> Arm {
+    fn armed(next: u64, solicited_only: bool) -> Arm {
         let arm = Arm::new(Barriers::get());
         arm.arm(next, solicited_only);
         arm
@@ -158,7 +163,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_was_polled_raises_nothing() {
-        for next in [0, 5, INDEX, INDEX + 1, u32::MAX] {
+        for next in [0, 5, EDGE_24, u32::MAX.into(), INDEX, INDEX + 1] {
             for solicited_only in [false, true] {
                 let arm = armed(next, solicited_only);
                 assert!(!arm.fire(next.wrapping_sub(1), true));
@@ -166,6 +171,30 @@ mod tests {
                 assert!(arm.fire(next.wrapping_add(1 << 22), true));
             }
             assert!(armed(next, false).fire(next, false));
+        }
+    }
+
+    const EDGE_24: u64 = 0xff_ffff;
+
+    /// However many entries come that nobody has asked for, the one that was asked for wakes.
+    #[test]
+    fn any_number_of_other_entries_may_come_first() {
+        for next in [0, EDGE_24, u32::MAX.into()] {
+            for others in [
+                1,
+                1 << 23,
+                (1 << 23) + 1,
+                1 << 24,
+                1 << 31,
+                (1 << 32) + 1,
+                1 << 40,
+            ] {
+                let arm = armed(next, true);
+                for index in [next, next + others / 2, next + others - 1] {
+                    assert!(!arm.fire(index, false), "{others} from {next}");
+                }
+                assert!(arm.fire(next + others, true), "{others} from {next}");
+            }
         }
     }
 
@@ -185,6 +214,7 @@ mod tests {
 #[cfg(all(test, any(loom, miri)))]
 mod loom_models {
     use super::*;
+    use crate::sync::atomic::AtomicU32;
     use crate::sync::model::{Arc, Mutex, check, longer, thread};
 
     /// A completion queue reduced to the number of its entries.
@@ -205,7 +235,7 @@ mod loom_models {
 
         fn produce(&self, index: u32) {
             self.published[index as usize].store(1, Ordering::Relaxed);
-            if self.arm.may_fire() && self.arm.fire(index, false) {
+            if self.arm.may_fire() && self.arm.fire(index.into(), false) {
                 self.events.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::arm::Arm;
 use super::polled::PolledQueue;
-use super::producer::{CI_MASK, Producer};
+use super::producer::{CI_MASK, Producer, widened};
 use crate::error::Error;
 use crate::event::{AsyncQueue, Element, EventQueue, EventType};
 use crate::fabric::Attention;
@@ -130,7 +130,8 @@ impl CqCtx {
         {
             attention.count_up();
         }
-        self.arm.arm(command, solicited_only);
+        let next = widened(self.producer.all(), command & CI_MASK, CI_MASK);
+        self.arm.arm(next, solicited_only);
     }
 
     /// Like [`arm`](Self::arm), for a consumer that does not poll again afterwards: unpolled entries that are
@@ -188,6 +189,8 @@ impl CqCtx {
 
     /// Whether everything before `index` has been polled.
     pub fn polled(&self, index: u32) -> bool {
+        // Before that the consumer is at most a ring behind, 2^22 entries, which is more than half the range ahead. Once
+        // it has polled 2^23 more, the answer is no for as many: the caller asks again later.
         self.consumer.load().wrapping_sub(index) & CI_MASK < CI_MASK.div_ceil(2)
     }
 
@@ -271,7 +274,9 @@ impl CqCtx {
         const SOLICITED: u8 = 1 << 1;
         let solicited = op_own & SOLICITED != 0 || CqeOpcode::from_bits(op_own >> 4).is_error();
         if let Some(channel) = &self.channel
-            && self.arm.fire(index, solicited)
+            // A thread that was interrupted here while 2^32 other entries came takes its own for a later one: an event
+            // too many does no harm.
+            && self.arm.fire(widened(self.producer.all(), index, u32::MAX), solicited)
         {
             self.disarmed();
             // Not delivered if the queue is being destroyed.

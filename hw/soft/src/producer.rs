@@ -8,29 +8,44 @@
 //! writes the entry, publishes it
 //! ```
 //!
+//! Indices have 64 bits here, and never wrap. So a thread that is interrupted between its load and its store of `seen`
+//! makes others look again, however many entries come meanwhile; with the 24 bits of the consumer's record, a value
+//! that is 2^24 entries old would look like room.
+//!
 //! A producer that finds no room has lost its entry: the queue fails, and takes no more entries.
 
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 /// Consumer indices have 24 bits.
 pub(super) const CI_MASK: u32 = 0xff_ffff;
 
+/// The index of which these are the lower bits within `mask`: the last one that is not behind `produced`, from which it
+/// is less than `mask` entries away. If it is further away, the result is too high by a multiple of that.
+pub(super) fn widened(produced: u64, bits: u32, mask: u32) -> u64 {
+    produced.wrapping_sub(((produced as u32).wrapping_sub(bits) & mask).into())
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Producer {
     /// Free-running: a thread claims an entry by incrementing it.
-    next: CachePadded<AtomicU32>,
+    next: CachePadded<AtomicU64>,
     /// The consumer index that was read last.
-    seen: AtomicU32,
+    seen: AtomicU64,
     overrun: AtomicBool,
 }
 
 impl Producer {
     pub fn new() -> Self {
+        Self::starting_at(0)
+    }
+
+    /// One that has produced as many entries, all of which were polled.
+    fn starting_at(next: u64) -> Self {
         Self {
-            next: CachePadded::new(AtomicU32::new(0)),
-            seen: AtomicU32::new(0),
+            next: CachePadded::new(AtomicU64::new(next)),
+            seen: AtomicU64::new(next),
             overrun: AtomicBool::new(false),
         }
     }
@@ -49,23 +64,25 @@ impl Producer {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         // Acquire: pairs with the Release in `room_for`, so that the consumer's last read of the entry comes
         // before. An old value only makes this thread check again.
-        let ahead = index.wrapping_sub(self.seen.load(Ordering::Acquire)) & CI_MASK;
-        (ahead < count || self.room_for(index, count, consumed, raise)).then_some(index)
+        let ahead = index.wrapping_sub(self.seen.load(Ordering::Acquire));
+        (ahead < count.into() || self.room_for(index, count, consumed, raise))
+            .then_some(index as u32)
     }
 
     #[cold]
     #[inline(never)]
     fn room_for(
         &self,
-        index: u32,
+        index: u64,
         count: u32,
         consumed: impl FnOnce() -> u32,
         raise: impl FnOnce(),
     ) -> bool {
-        let consumer = consumed();
+        // Rings have at most 2^22 entries, and each thread claims one beyond: the consumer is less than 2^24 behind.
+        let consumer = widened(index, consumed(), CI_MASK);
         // Release: pairs with the Acquire in `claim`.
         self.seen.store(consumer, Ordering::Release);
-        let room = index.wrapping_sub(consumer) & CI_MASK < count;
+        let room = index.wrapping_sub(consumer) < count.into();
         if !room {
             self.fail(raise);
         }
@@ -86,13 +103,13 @@ impl Producer {
             self.next.fetch_add(1, Ordering::Relaxed);
             raise();
         }
-        self.shut(self.produced());
+        self.shut(self.all());
     }
 
     /// Makes every entry from this one on check for room and find none.
-    fn shut(&self, index: u32) {
-        // Half the index range behind, so that no number of attempts wraps round to a free entry.
-        let far = index.wrapping_sub(CI_MASK.div_ceil(2));
+    fn shut(&self, index: u64) {
+        // Far behind: each attempt finds no room by it, and looks.
+        let far = index.wrapping_sub(1 << 62);
         // Relaxed: whoever sees it writes no entry.
         self.seen.store(far, Ordering::Relaxed);
     }
@@ -104,16 +121,75 @@ impl Producer {
     }
 
     /// Index behind the last entry.
+    #[inline(always)]
     pub fn produced(&self) -> u32 {
+        self.all() as u32
+    }
+
+    /// Like [`produced`](Self::produced), in all its bits.
+    #[inline(always)]
+    pub fn all(&self) -> u64 {
         // Relaxed: the relevant increments were made before, by this thread or under the device's lock.
         self.next.load(Ordering::Relaxed)
     }
 
     /// Passes one entry, while no other thread claims any.
     pub fn pass_one(&self) {
-        let next = self.produced().wrapping_add(1);
+        let next = self.all().wrapping_add(1);
         // Relaxed: no other thread increments it meanwhile.
         self.next.store(next, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Where the indices of 24 and of 32 bits wrap, a ring takes as many entries as it has, and no more.
+    #[test]
+    fn room_is_counted_across_the_edges() {
+        const COUNT: u32 = 8;
+        for edge in [1 << 23, 1 << 24, 1 << 31, 1 << 32] {
+            let mut next = edge - 20;
+            let producer = Producer::starting_at(next);
+            for round in 0..5 {
+                let polled = next as u32 & CI_MASK;
+                for _ in 0..COUNT {
+                    let claimed = producer.claim(COUNT, || polled, || panic!("there is room"));
+                    assert_eq!(claimed, Some(next as u32), "round {round} at {edge:#x}");
+                    next += 1;
+                }
+            }
+            let polled = (next as u32 - COUNT) & CI_MASK;
+            let mut raised = 0;
+            for _ in 0..3 {
+                assert_eq!(producer.claim(COUNT, || polled, || raised += 1), None);
+            }
+            assert!(producer.overrun());
+            assert_eq!(raised, 1);
+        }
+    }
+
+    /// A thread that was interrupted before it stored what it had read leaves an old value, which is no room.
+    #[test]
+    fn an_old_consumer_index_is_no_room() {
+        const COUNT: u32 = 8;
+        let producer = Producer::starting_at(1 << 24);
+        // As old as the range of the consumer's record.
+        producer.seen.store(0, Ordering::Relaxed);
+        let full = (1 << 24) - COUNT;
+        assert_eq!(producer.claim(COUNT, || full & CI_MASK, || ()), None);
+    }
+
+    #[test]
+    fn bits_are_widened_to_the_last_index_that_has_them() {
+        for produced in [0, 1, 1 << 24, (1 << 32) + 3, u64::MAX / 2] {
+            for behind in [0, 1, 1 << 22, 0xff_fffe] {
+                let index = u64::wrapping_sub(produced, behind);
+                assert_eq!(widened(produced, index as u32 & CI_MASK, CI_MASK), index);
+                assert_eq!(widened(produced, index as u32, u32::MAX), index);
+            }
+        }
     }
 }
 
