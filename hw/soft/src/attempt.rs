@@ -7,6 +7,7 @@ use super::fail::behind;
 use super::fault::Fault;
 use super::hca::Hca;
 use super::journal::{is_local, takes_receive};
+use super::packets::{First, Packets};
 use super::qp::SendWork;
 use super::record::{QpRecord, Stall, Wait};
 use super::respond::Blame;
@@ -103,13 +104,15 @@ impl Hca {
     ) -> bool {
         let lost = fault == Some(Fault::DropRequest);
         let arrives = !lost && !matches!(fault, Some(Fault::Delay(_) | Fault::Status(_)));
+        let mut refused = false;
         if arrives
             && self.port.is_up()
             && let Some(record) = control.record(qpn)
             && record.requester.is_none()
         {
-            let peer = record.attr.dest_qp_num;
-            self.first_packet(control, peer, connection(peer, qpn));
+            let (peer, packets) = (record.attr.dest_qp_num, Packets::of(&record.attr));
+            let first = self.first_packet(control, peer, connection(peer, qpn), packets);
+            refused = first == First::Refused;
         }
         let Some(record) = control.record(qpn) else {
             return false;
@@ -120,7 +123,7 @@ impl Hca {
         // SAFETY: posted and not completed, so the poster does not write it.
         let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
         let reliable = matches!(work.transport, QpType::Rc | QpType::XrcSend);
-        let lost = lost || !self.port.is_up() && !is_local(&wqe);
+        let lost = lost || (refused || !self.port.is_up()) && !is_local(&wqe);
         let stop = match (fault, stall.executed) {
             _ if lost && reliable => Stop::NoAnswer,
             _ if lost => return self.executed(control, qpn, 0),
@@ -200,7 +203,7 @@ impl Hca {
     }
 
     /// Executes an entry without completing it; only the journal records it.
-    fn execute_unreported(
+    pub(super) fn execute_unreported(
         &self,
         control: &mut Control,
         work: &SendWork,

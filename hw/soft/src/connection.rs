@@ -1,7 +1,7 @@
 //! The names of connections: what a responder accepts, and what requests name.
 //!
 //! ```text
-//!  63       no request has arrived yet       62 ·
+//!  63       no request has arrived yet       62       the requester's life has ended
 //!  61‥56    upper bits of the LID of the requester's node, if that is another one
 //!  55‥32    the responder's queue pair
 //!  31‥25    lower bits of that LID
@@ -43,6 +43,17 @@ pub fn requester(connection: u64) -> Option<u32> {
 /// In [`Face::accepts`](super::qp::Face::accepts): no request has arrived on the connection yet.
 pub const UNTRIED: u64 = 1 << 63;
 
+/// In [`Face::accepts`](super::qp::Face::accepts): requests have arrived, and the life of the requester that sent them has
+/// ended.
+pub const SPENT: u64 = 1 << 62;
+
+/// The name of a connection, as the responder shows it to the requester in another process: in the requester's present
+/// life. Where it is shown depends on the lower half of the responder's number, so that half is free.
+#[inline(always)]
+pub const fn in_life(connection: u64, life: u16) -> u64 {
+    connection ^ (life as u64) << 32
+}
+
 /// The value with which a responder accepts all datagrams.
 pub const fn datagrams(responder: u32) -> u64 {
     (responder as u64) << 32 | 1 << 24
@@ -64,7 +75,16 @@ mod tests {
                     None => connection(responder, own),
                 };
                 assert!(names.insert(name), "{lid:?} {responder} {own}");
-                assert_eq!(name & UNTRIED, 0);
+                assert_eq!(name & (UNTRIED | SPENT), 0);
+                assert_eq!(requester(name | SPENT), lid.is_none().then_some(own));
+                // Of one place, i.e. one lower half of the responder's number, no two are equal.
+                for (life, other) in [(1, 0x30_0000), (u16::MAX, 0x1_0000), (1, 0)] {
+                    let there = match lid {
+                        Some(lid) => connection_with(responder ^ other, own, lid),
+                        None => connection(responder ^ other, own),
+                    };
+                    assert_ne!(in_life(there, life), name);
+                }
                 assert_eq!(self::responder(name | UNTRIED), responder);
                 assert_eq!(requester(name), lid.is_none().then_some(own));
                 assert_ne!(name, datagrams(responder));

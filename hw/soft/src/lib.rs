@@ -46,6 +46,7 @@ mod managers;
 mod mr;
 mod multicast;
 mod one_sided;
+mod packets;
 mod polled;
 mod polls;
 mod port;

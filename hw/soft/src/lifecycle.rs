@@ -86,6 +86,7 @@ impl Hca {
             lives: 0,
             requester: None,
             responder: None,
+            established: false,
         });
         Ok((qpn, ctx))
     }
@@ -163,6 +164,9 @@ impl Hca {
         }
         record.requester = None;
         record.responder = None;
+        record.established = false;
+        let peer = record.attr.dest_qp_num;
+        self.end_requests(control, qpn, peer);
     }
 
     /// Keeps the data path out of a queue pair's sends, waits until it has left, and handles the entry at
@@ -451,7 +455,7 @@ impl Hca {
                 asks: false,
                 sent_to: record.life.send_start,
                 // SAFETY: the work is dropped with the device, at the latest, which owns the node.
-                door: unsafe { Door::new(node, there.slot, record.qpn, peer) },
+                door: unsafe { Door::new(node, there.slot, (record.qpn, record.lives), peer) },
                 view: None,
                 reached: [remote::Reached::NOTHING; 2],
                 carries: false,

@@ -116,6 +116,8 @@ pub(super) struct QpRecord {
     pub requester: Option<remote::Requester>,
     /// Set while it takes requests from another process.
     pub responder: Option<remote::Responder>,
+    /// A packet of the connection has arrived.
+    pub established: bool,
 }
 
 impl QpRecord {

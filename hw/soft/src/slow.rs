@@ -1,16 +1,16 @@
 //! Waiting, retrying and continuing after execution has stopped at an entry. Everything here runs under the
 //! device's lock.
 
-use super::connection::{UNTRIED, connection};
+use super::connection::connection;
 use super::control::Control;
 use super::datagram::Address;
 use super::fail::behind;
 use super::hca::Hca;
 use super::inject::FAULT_TIMER;
+use super::packets::{First, Packets};
 use super::qp::QpCtx;
 use super::record::{Stall, Wait};
 use super::run::{Stop, complete, run};
-use crate::event::EventType;
 use bellwire_core::qp::{AckTimeout, QpState, RNR_RETRY_INFINITE, ack_timeout, rnr_timer};
 use bellwire_core::wqe::SendWqe;
 use bellwire_core::wr::{QpType, WcStatus};
@@ -136,9 +136,12 @@ impl Hca {
             Stop::UnderLock => return self.execute_under_lock(control, qpn),
             Stop::Dropped => return self.executed(control, qpn, 0),
             Stop::FirstPacket => {
-                let peer = record.attr.dest_qp_num;
-                self.first_packet(control, peer, connection(peer, qpn));
-                return true;
+                let (peer, packets) = (record.attr.dest_qp_num, Packets::of(&record.attr));
+                match self.first_packet(control, peer, connection(peer, qpn), packets) {
+                    First::Accepted => return true,
+                    First::Refused => return self.handle(control, qpn, Stop::NoAnswer),
+                    First::UpTo(longest) => return self.execute_up_to(control, qpn, longest),
+                }
             }
             // The holder of the lock takes the turn away.
             Stop::Held => return true,
@@ -317,21 +320,5 @@ impl Hca {
             self.overrun(control, qpn);
         }
         written
-    }
-
-    /// Records the first request of a connection at the responder, if it still expects it. In RTR, this
-    /// raises `COMM_EST`. From here on, the responder accepts requests on the data path.
-    pub(super) fn first_packet(&self, control: &mut Control, peer: u32, taken: u64) {
-        if let Some(record) = control.record(peer)
-            // Relaxed: changed under the lock.
-            && record.ctx.face.accepts.load(Ordering::Relaxed) == taken | UNTRIED
-        {
-            // Release: pairs with the Acquire in `Responder::find`.
-            record.ctx.face.accepts.store(taken, Ordering::Release);
-            self.show_responder(record);
-            if record.state == QpState::Rtr {
-                record.raise(EventType::CommEst);
-            }
-        }
     }
 }

@@ -14,6 +14,7 @@ mod objects;
 mod operations;
 mod ordering;
 mod outcome;
+mod packets;
 mod recorder;
 mod srq;
 mod states;
@@ -36,6 +37,7 @@ pub fn groups() -> Vec<Group> {
         transitions::group(),
         attributes::group(),
         lives::group(),
+        packets::group(),
         operations::group(),
         memory::group(),
         ordering::group(),
@@ -59,11 +61,13 @@ pub fn groups() -> Vec<Group> {
     groups.extend(transports::groups());
     groups.extend([
         uc::group(),
+        packets::uc::group(),
         ud::group(),
         multicast::group(),
         srq::group(),
         xrc::group(),
         xrc_domains::group(),
+        packets::xrc::group(),
         gone::group(),
     ]);
     groups

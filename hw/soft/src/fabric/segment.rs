@@ -67,6 +67,8 @@ pub(super) fn line(position: u32) -> usize {
 pub struct Face {
     /// The life in which it sends, with flags; zero: none.
     pub life: AtomicU32,
+    /// How its packets are made: see `soft::packets`.
+    pub packets: AtomicU32,
     /// Whose requests it accepts, as on its own side: see `soft::qp::Face`.
     pub accepts: AtomicU64,
     pub pd: AtomicU32,
@@ -138,6 +140,18 @@ impl Segments {
         // follow.
         self.our_face(qpn).life.store(value, Ordering::Release);
         fence(Ordering::SeqCst);
+    }
+
+    /// How the packets of a peer's queue pair are made, behind [`life`](Self::life).
+    pub fn packets(&self, qpn: u32) -> u32 {
+        // Relaxed: written before the life.
+        self.their_face(qpn).packets.load(Ordering::Relaxed)
+    }
+
+    /// Publishes how the packets of our queue pair are made, before [its life](Self::set_life).
+    pub fn set_packets(&self, qpn: u32, word: u32) {
+        // Relaxed: published by the life.
+        self.our_face(qpn).packets.store(word, Ordering::Relaxed);
     }
 
     /// What the peer publishes of its queue pair.

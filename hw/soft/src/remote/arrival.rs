@@ -8,6 +8,7 @@ use super::super::gate::Way;
 use super::super::hca::Hca;
 use super::super::journal::{RequestId, message_bytes};
 use super::super::mr::{Known, LOCAL_READ, Opening};
+use super::super::packets::{First, Packets, accepting, too_long};
 use super::super::qp::{QpCtx, SendWork, locals};
 use super::super::respond::Blame;
 use super::super::run::{Stop, execute_one, read_from};
@@ -236,6 +237,17 @@ impl Hca {
             return;
         }
         let (life, accepted) = (number.life(), &ctx.receiver.accepted);
+        let uc = record.parts.transport == QpType::Uc;
+        let mut untried = accepts & UNTRIED != 0;
+        if responder.life.is_some_and(|of| of != life) {
+            if !uc {
+                // What was taken is of an earlier life, which this one does not continue.
+                return;
+            }
+            // Each life is compared anew.
+            untried = true;
+            ctx.face.accepts.store(name | UNTRIED, Ordering::Relaxed);
+        }
         let expected = match accepted.expected.get() {
             Some(expected) if expected.life() == life => expected.msn(),
             _ => {
@@ -258,10 +270,29 @@ impl Hca {
             }
             return;
         }
-        if accepts & UNTRIED != 0 {
-            self.first_packet(control, dst, name);
+        let mut longest = None;
+        if untried {
+            responder.life = Some(life);
+            let packets = Packets::of_word(node.peer(slot).segments.packets(src));
+            match self.first_packet(control, dst, name, packets) {
+                First::Accepted => {}
+                First::Refused => {
+                    if let Some(record) = control.record(dst)
+                        && let Some(responder) = &mut record.responder
+                    {
+                        responder.life = None;
+                    }
+                    return;
+                }
+                First::UpTo(bytes) => longest = Some(bytes),
+            }
         }
-        let Some(verdict) = self.execute_arrived(control, slot, packet, src, name) else {
+        let mut execute = || self.execute_arrived(control, slot, packet, (src, name), longest);
+        let verdict = match longest {
+            None => execute(),
+            Some(_) => accepting(ctx, name, execute),
+        };
+        let Some(verdict) = verdict else {
             return;
         };
         if let Verdict::Taken(result) = verdict
@@ -271,7 +302,7 @@ impl Hca {
             responder.result = result;
             // At once: another thread may send the acknowledgement.
             if !unreliable && is_plain(verdict, responder) {
-                let opens = record.parts.transport == QpType::Rc;
+                let opens = record.parts.transport == QpType::Rc && longest.is_none();
                 accepted.expected.set(number.next(), opens);
             } else {
                 accepted.expected.set_answered(number.next());
@@ -349,8 +380,8 @@ impl Hca {
         control: &mut Control,
         slot: usize,
         packet: &Packet<'_>,
-        src: u32,
-        name: u64,
+        (src, name): (u32, u64),
+        longest: Option<u32>,
     ) -> Option<Verdict> {
         let dst = packet.header.name.dst();
         let peer = self.node.as_ref()?.peer(slot);
@@ -405,6 +436,10 @@ impl Hca {
                 return Some(refused);
             };
             let operation = request.operation();
+            let bytes = data_bytes(packet, transport, &wqe);
+            if let Some(stop) = longest.and_then(|most| too_long(transport, &wqe, bytes, most)) {
+                return self.verdict(control, dst, Err(stop));
+            }
             let executed = match operation.row().layout {
                 _ if packet.header.flags & (PULLED | PART) != 0 => {
                     let done = match packet.header.flags & PART {

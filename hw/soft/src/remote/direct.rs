@@ -12,7 +12,7 @@
 //! first request of a connection, and whatever else the requester cannot decide, travel in packets, and the
 //! peer determines the reason of a failure.
 
-use super::super::connection::connection_with;
+use super::super::connection::{connection_with, in_life};
 use super::super::hca::{Hca, Running};
 use super::super::lists::{MAX_MESSAGE, gather, incoming, outgoing, spread};
 use super::super::mr::{Known, LOCAL_READ, Reach};
@@ -37,21 +37,21 @@ pub struct Door {
     section: &'static Section,
     /// The responder's face.
     face: &'static Face,
-    /// The connection that the responder has to accept.
+    /// The connection that the responder has to accept, in this life of the requester.
     name: u64,
 }
 
 impl Door {
     /// # Safety
     /// The node outlives the door's last use.
-    pub unsafe fn new(node: &Node, slot: usize, src: u32, dst: u32) -> Self {
+    pub unsafe fn new(node: &Node, slot: usize, (src, life): (u32, u16), dst: u32) -> Self {
         // SAFETY: the caller guarantees that the node outlives the door's last use.
         let peer = unsafe { &*std::ptr::from_ref(node.peer(slot)) };
         Self {
             peer,
             section: peer.segments.our_section(src),
             face: peer.segments.their_face(dst),
-            name: connection_with(dst, src, node.lid()),
+            name: in_life(connection_with(dst, src, node.lid()), life),
         }
     }
 }

@@ -92,7 +92,9 @@ pub(super) use views::Views;
 pub use views::{Sources, View};
 pub(super) use watch::{Round, Watch};
 
+use super::connection::{UNTRIED, in_life};
 use super::hca::Hca;
+use super::packets::Packets;
 use super::qp::SendWork;
 use super::record::QpRecord;
 use crate::fabric::Name;
@@ -156,6 +158,8 @@ pub(super) struct Responder {
     pub slot: usize,
     /// Incarnation of the node that it is connected to. Zero: the next node there with which a link is made.
     pub incarnation: u64,
+    /// The requester's life whose requests it takes, once the first has arrived.
+    pub life: Option<u16>,
     /// The response still to be sent to the requester, if it is more than an acknowledgement.
     pub owed: Option<Answer>,
     /// Result of the last atomic, in case its response has to be repeated.
@@ -169,6 +173,7 @@ impl Responder {
         Self {
             slot,
             incarnation,
+            life: None,
             owed: None,
             result: 0,
             partial: Partial::default(),
@@ -199,6 +204,12 @@ impl Hca {
             let mut accepts = face.accepts.load(Ordering::Relaxed);
             if peer.incarnation() != responder.incarnation {
                 accepts = 0;
+            }
+            if let Some(life) = responder.life
+                && accepts != 0
+                && accepts & UNTRIED == 0
+            {
+                accepts = in_life(accepts, life);
             }
             let [pd, access] = [&face.pd, &face.access].map(|word| word.load(Ordering::Relaxed));
             let before = [
@@ -238,6 +249,8 @@ impl Hca {
             let peer = node.peer(requester.slot);
             // If the slot belongs to another peer by now, that peer must not see this life.
             if peer.incarnation() == requester.incarnation {
+                let packets = Packets::of(&record.attr).word();
+                peer.segments.set_packets(record.qpn, packets);
                 peer.segments.set_life(record.qpn, word(record.lives));
             }
         }
