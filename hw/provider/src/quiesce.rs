@@ -13,7 +13,8 @@
 //!
 //! Each side stores before it loads, which requires a full barrier on both sides. membarrier(2) executes one
 //! on every processor that runs this process, so a compiler barrier is sufficient on the data path. If the
-//! kernel refuses membarrier(2), both sides use real barriers.
+//! kernel refuses membarrier(2) from the start, both sides use real barriers. If it refuses it later, because a
+//! seccomp filter came in between, the control path has another barrier: see `refused`.
 //!
 //! Between processes it is the same; which kind a link has is in [`Between`].
 //!
@@ -27,6 +28,7 @@
 //! is the light barrier's part.
 
 mod between;
+mod refused;
 
 pub use between::Between;
 
@@ -57,15 +59,16 @@ fn membarrier(command: libc::c_int) -> bool {
 impl Barriers {
     /// Registers with the kernel, once per process, and returns the kind of barriers to use.
     pub fn get() -> Self {
-        static ASYMMETRIC: OnceLock<bool> = OnceLock::new();
+        static REGISTERED: OnceLock<bool> = OnceLock::new();
         let asymmetric =
-            *ASYMMETRIC.get_or_init(|| membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED));
+            *REGISTERED.get_or_init(|| membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED));
         Self { asymmetric }
     }
 
-    /// Whether the light barrier is only a compiler barrier.
+    /// Whether what is made from now on should leave its light barriers to the compiler. No more, once the kernel has
+    /// refused membarrier(2): what was made before works as well, but each heavy barrier takes longer.
     pub fn is_asymmetric(self) -> bool {
-        self.asymmetric
+        self.asymmetric && !refused::is_so()
     }
 
     /// The barrier of the data path: orders its earlier stores before its later loads.
@@ -82,7 +85,7 @@ impl Barriers {
 
     /// Like [`heavy`](Self::heavy), also for the other processes of the fabric.
     pub fn heavy_everywhere(self) {
-        if !Self::reach_everywhere() {
+        if !Self::is_registered_everywhere() {
             // Every link of this process has fences, which pair with that in `heavy`.
             return self.heavy();
         }
@@ -90,26 +93,35 @@ impl Barriers {
         // Reaches every process that is registered for it, and so this one: another call for it alone would add
         // nothing.
         if !membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) {
-            // As in `heavy`.
-            std::process::abort();
+            refused::barrier_everywhere();
         }
     }
 
-    /// Whether this process and others reach each other by [`heavy_everywhere`](Self::heavy_everywhere).
-    /// Registers it with the kernel, once per process. Otherwise links have fences: see [`Between`].
+    /// Whether this process and others reach each other by [`heavy_everywhere`](Self::heavy_everywhere) on the links
+    /// that are made from now on. Registers it with the kernel, once per process. Otherwise links have fences: see
+    /// [`Between`].
     pub fn reach_everywhere() -> bool {
-        static REACHES: OnceLock<bool> = OnceLock::new();
-        *REACHES.get_or_init(|| {
+        Self::is_registered_everywhere() && !refused::is_so()
+    }
+
+    fn is_registered_everywhere() -> bool {
+        static REGISTERED: OnceLock<bool> = OnceLock::new();
+        *REGISTERED.get_or_init(|| {
             Self::get().is_asymmetric() && membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
         })
+    }
+
+    /// Whether each heavy barrier takes milliseconds for as long as this process lives, because the kernel has refused
+    /// membarrier(2) after start-up.
+    pub fn are_slow() -> bool {
+        refused::is_so()
     }
 
     /// The barrier of the control path: pairs with every [`light`](Self::light) of this process.
     pub fn heavy(self) {
         fence(Ordering::SeqCst);
         if self.asymmetric && !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
-            // The process is registered, so the kernel has no reason to refuse; continuing would be unsound.
-            std::process::abort();
+            refused::barrier();
         }
     }
 }

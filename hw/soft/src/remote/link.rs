@@ -8,6 +8,7 @@ use super::plain::{ENTRY, with_entry};
 use super::watch::Share;
 use crate::fabric::{Agreed, Kind, Meetings, Node, Peer, Reads, Send, Sending};
 use bellwire_core::qp::QpState;
+use bellwire_provider::quiesce::Barriers;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -358,7 +359,8 @@ impl Hca {
     /// Releases the peers from waking us when no thread sleeps.
     fn attend_or_not(&self, _held: &Control) {
         let Some(node) = &self.node else { return };
-        if !node.attention.let_go() {
+        // Asking for it again would take a barrier.
+        if Barriers::are_slow() || !node.attention.let_go() {
             return;
         }
         for peer in node.live() {
