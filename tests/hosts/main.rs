@@ -8,6 +8,7 @@ mod fork;
 mod identity;
 mod memory;
 mod realtime;
+mod sandbox;
 
 use libtest_mimic::{Arguments, Trial};
 use std::process::ExitCode;
@@ -21,7 +22,13 @@ struct Area {
 }
 
 /// Every area.
-const AREAS: &[Area] = &[fork::AREA, identity::AREA, memory::AREA, realtime::AREA];
+const AREAS: &[Area] = &[
+    fork::AREA,
+    identity::AREA,
+    memory::AREA,
+    realtime::AREA,
+    sandbox::AREA,
+];
 
 fn main() -> ExitCode {
     if let Ok(name) = std::env::var(bellwire_tests::child::ROLE) {
