@@ -21,3 +21,4 @@ pub mod psn;
 pub mod quiesce;
 pub mod source;
 mod sync;
+pub mod thread;

@@ -22,6 +22,7 @@ use bellwire_memory::fork::Own;
 use bellwire_provider::entropy;
 use bellwire_provider::numbers::Numbers;
 use bellwire_provider::quiesce::Barriers;
+use bellwire_provider::thread;
 use crossbeam_utils::CachePadded;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -206,23 +207,17 @@ impl Running {
         let mut running = Self { hca, threads };
         for worker in 0..workers {
             let work = move |hca: &Hca| super::engine::work(hca, worker);
-            running.spawn(format!("bellwire-hca-{worker}"), work)?;
+            running.spawn(&format!("bellwire-hca{worker}"), work)?;
         }
         if running.hca.node.is_some() {
-            running.spawn("bellwire-node".to_owned(), run_node)?;
+            running.spawn("bellwire-node", run_node)?;
         }
         Ok(Arc::new(running))
     }
 
-    fn spawn(
-        &mut self,
-        name: String,
-        work: impl FnOnce(&Hca) + Send + 'static,
-    ) -> Result<(), Error> {
+    fn spawn(&mut self, name: &str, work: impl FnOnce(&Hca) + Send + 'static) -> Result<(), Error> {
         let hca = self.shared();
-        let spawned = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || work(&hca));
+        let spawned = thread::start(name, move || work(&hca));
         let thread = spawned.map_err(|error| Error::io("start a thread of the device", error))?;
         self.threads.push(thread);
         Ok(())

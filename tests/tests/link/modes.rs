@@ -177,7 +177,7 @@ fn the_program_is_called_while_a_thread_recovers() {
         .on_fault(move |report| send.send((report.fault.to_string(), caller())).unwrap());
     let cq_err = bellwire::event::EventType::CqErr;
     a.link.report(bellwire::fault::Fault::Event(cq_err));
-    let thread = Some("bellwire-recovery".to_owned());
+    let thread = Some("bellwire-link".to_owned());
     let call = calls.recv_timeout(SOON).unwrap();
     assert_eq!(call, ("CQ_ERR".to_owned(), thread.clone()));
     // Now it is.

@@ -8,11 +8,12 @@ use crate::event::Bell;
 use crate::memory::fork::Own;
 use bellwire_core::fault::Fault;
 use bellwire_provider::backoff::sleep;
+use bellwire_provider::thread;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Time between two checks.
@@ -78,9 +79,8 @@ impl Worker {
         // If the thread cannot be started, its closure is dropped with everything it owns.
         let handover = Arc::new(Mutex::new(Some(state)));
         let opened = handover.clone();
-        let spawned = Builder::new()
-            .name("bellwire-recovery".to_owned())
-            .spawn(move || recover(take(&opened).expect("put there before"), &theirs));
+        let recover = move || recover(take(&opened).expect("put there before"), &theirs);
+        let spawned = thread::start("bellwire-link", recover);
         match spawned {
             Ok(thread) => Ok(Self {
                 thread: thread.into(),

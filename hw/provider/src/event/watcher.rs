@@ -2,13 +2,14 @@
 
 use super::bell::Bell;
 use crate::error::Error;
+use crate::thread;
 use bellwire_memory::fork::Own;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 /// A thread that waits for a descriptor which concerns several waiters, and handles it when it is readable.
 ///
@@ -22,7 +23,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Starts a thread with this name that calls `see_to` whenever the descriptor of `source` is readable,
+    /// Starts a thread with this name, of up to 15 characters, that calls `see_to` whenever the descriptor of `source` is readable,
     /// until the watcher is dropped or `see_to` returns `false`.
     ///
     /// # Errors
@@ -47,9 +48,7 @@ impl Watcher {
                 return;
             }
         };
-        let thread = Builder::new()
-            .name(name.to_owned())
-            .spawn(watch)
+        let thread = thread::start(name, watch)
             .map_err(|error| Error::io("start a thread that waits for events", error))?;
         Ok(Self {
             stop,

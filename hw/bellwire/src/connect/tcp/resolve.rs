@@ -2,6 +2,7 @@
 
 use super::deadline::Deadline;
 use super::error::{TcpError, Waited};
+use bellwire_provider::thread;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -36,17 +37,15 @@ pub(super) fn resolve(
     };
     let (sender, answer) = sync_channel(1);
     let query = (host.to_owned(), port);
-    std::thread::Builder::new()
-        .name("resolver".to_owned())
-        .spawn(move || {
-            let found = query.to_socket_addrs().map(Vec::from_iter);
-            // If the receiver is gone, it has given up.
-            let _ = sender.send(found);
-        })
-        .map_err(|error| TcpError::Io {
-            what: "start a thread",
-            error,
-        })?;
+    let resolve = move || {
+        let found = query.to_socket_addrs().map(Vec::from_iter);
+        // If the receiver is gone, it has given up.
+        let _ = sender.send(found);
+    };
+    thread::start("bellwire-dns", resolve).map_err(|error| TcpError::Io {
+        what: "start a thread",
+        error,
+    })?;
     let found = match answer.recv_timeout(deadline.left(waited)?) {
         Ok(found) => found.map_err(unknown)?,
         Err(RecvTimeoutError::Timeout) => return Err(deadline.passed(waited())),

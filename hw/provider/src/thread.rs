@@ -1,0 +1,103 @@
+//! Starting threads of the library.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::thread::{Builder, JoinHandle};
+
+/// Signals that an instruction of the thread itself raises. The kernel ends a process that blocks them.
+const OF_INSTRUCTIONS: [libc::c_int; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+/// Blocks signals on this thread until it is dropped.
+struct Blocked {
+    before: libc::sigset_t,
+}
+
+impl Blocked {
+    fn all() -> Self {
+        let mut all = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: `all` is filled before it is changed and used, and `before` is filled by the call, which cannot
+        // fail: the numbers are valid.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            for signal in OF_INSTRUCTIONS {
+                libc::sigdelset(all.as_mut_ptr(), signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+            Self {
+                before: before.assume_init(),
+            }
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the mask is that which the thread had.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, null_mut()) };
+    }
+}
+
+/// Starts a thread of the library, with a name of which Linux keeps 15 characters. The signals of the process are for the
+/// program's threads: this one has all blocked, from its first instruction on, except those that an instruction of
+/// its own raises.
+///
+/// # Errors
+/// The system has no thread left.
+pub fn start<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    // A thread begins with the mask of the one that starts it.
+    let _blocked = Blocked::all();
+    #[expect(clippy::disallowed_methods, reason = "all threads are started here")]
+    Builder::new().name(name.to_owned()).spawn(run)
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+
+    /// The blocked signals of this thread, and its name.
+    fn of_this_thread() -> (u64, String) {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let field = |name: &str| {
+            let mut lines = status.lines();
+            let line = lines.find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().to_owned()
+        };
+        let blocked = u64::from_str_radix(&field("SigBlk:"), 16).unwrap();
+        (blocked, field("Name:"))
+    }
+
+    #[test]
+    fn a_thread_takes_no_signal_and_has_a_name() {
+        let before = of_this_thread().0;
+        let thread = start("a-name-of-15-ch", of_this_thread).unwrap();
+        let (blocked, name) = thread.join().unwrap();
+        assert_eq!(name, "a-name-of-15-ch");
+        let bit = |signal: i32| 1u64 << (signal - 1);
+        for signal in 1..libc::SIGRTMAX() {
+            // Those below are glibc's own.
+            if (32..libc::SIGRTMIN()).contains(&signal) {
+                continue;
+            }
+            let never = [libc::SIGKILL, libc::SIGSTOP].contains(&signal);
+            let free = never || OF_INSTRUCTIONS.contains(&signal);
+            assert_eq!(blocked & bit(signal) == 0, free, "signal {signal}");
+        }
+        assert_eq!(
+            of_this_thread().0,
+            before,
+            "the starting thread keeps its mask"
+        );
+    }
+}
