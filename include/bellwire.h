@@ -299,9 +299,11 @@ typedef enum bw_error {
     // Memory to be registered cannot be accessed: `bw_last_error` names the first page (EFAULT of
     // `ibv_reg_mr`).
     BW_EFAULT = -35,
-    // The handle belongs to the process that this one was forked from: a child opens the device again,
-    // and makes objects of its own.
-    BW_EFORK = -36,
+    // A signal handler of the program has interrupted a call that waits without a limit. Call it again, unless
+    // the program is to end.
+    BW_EINTR = -36,
+    // The waits for the object were ended, by the function whose name ends with _wake.
+    BW_EWOKEN = -37,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -2289,7 +2291,7 @@ int bw_device_at(uint32_t index,
 // the real clock. "auto" is the best device available; `bw_device_choice` explains the choice.
 // "soft:NAME" is this process's node of the fabric of that name: its queue pairs reach those of all
 // processes of the same user that have opened it as well. Regions that are created on it are memory
-// that these processes map. It does not survive a fork: a child that opens it again has a node of its own.
+// that these processes map. It does not survive a fork: the child has to open it again.
 //
 // Owner: the caller, until `bw_device_close`.
 // Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (the fabric has 4096
@@ -2651,9 +2653,12 @@ int bw_comp_channel_set_nonblocking(const struct bw_comp_channel *channel, int n
 // queue and, unless `cq_context` is NULL, the context that it was created with. Blocks if there is
 // none. Each event has to be acknowledged by `bw_ack_cq_events`.
 //
-// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_ENULL`.
+// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_EINTR` when a signal handler has
+// interrupted the wait, `BW_EWOKEN` by `bw_comp_channel_wake`, `BW_ENULL`.
 // Thread: any.
-int bw_get_cq_event(const struct bw_comp_channel *channel, uint32_t *cqn, void **cq_context);
+int bw_get_cq_event(const struct bw_comp_channel *channel,
+                    uint32_t *cqn,
+                    void **cq_context);
 
 // Acknowledges `count` events of the completion queue of this number (`ibv_ack_cq_events`), at the
 // cost of one. Destroying the queue waits for it.
@@ -2671,6 +2676,17 @@ int bw_ack_cq_events(const struct bw_comp_channel *channel, uint32_t cqn, uint32
 // Thread: the completion queue's owner.
 int bw_cq_req_notify(struct bw_cq *cq,
                      int solicited_only);
+
+// If `awake` is not 0, ends every wait in `bw_get_cq_event` on the channel, and every later one that would sleep, with
+// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
+// program lets its threads return before it destroys the channel, whichever comes first.
+//
+// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_comp_channel_wake(const struct bw_comp_channel *channel,
+                         int awake);
 
 // Destroys a completion channel.
 //
@@ -2906,14 +2922,26 @@ int bw_tcp_listener_port(const struct bw_tcp_listener *listener);
 // Thread: any.
 int bw_tcp_listener_fd(const struct bw_tcp_listener *listener);
 
-// Accepts the next peer that connects within `timeout_ms` milliseconds; 0 does not wait.
+// Accepts the next peer that connects within `timeout_ms` milliseconds; 0 does not wait. This and the following
+// calls wait for the time that is left when a signal handler interrupts them.
 //
 // Owner: the caller, until `bw_tcp_conn_destroy`.
-// Errors: `BW_ETIMEDOUT`, `BW_EOTHER` if the system has no descriptor left, `BW_ENULL`.
+// Errors: `BW_ETIMEDOUT`, `BW_EWOKEN` by `bw_tcp_listener_wake`, `BW_EOTHER` if the system has no descriptor left, `BW_ENULL`.
 // Thread: any.
 int bw_tcp_accept(const struct bw_tcp_listener *listener,
                   uint32_t timeout_ms,
                   struct bw_tcp_conn **conn);
+
+// If `awake` is not 0, ends every wait in `bw_tcp_accept` on the listener, and every later one that would sleep, with
+// `BW_EWOKEN`; peers that have connected are still accepted. If it is 0, waits sleep again. So a
+// program lets its threads return before it destroys the listener, whichever comes first.
+//
+// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_tcp_listener_wake(const struct bw_tcp_listener *listener,
+                         int awake);
 
 // Connects to the peer that listens on a port of a host, within `timeout_ms` milliseconds.
 //
@@ -3063,10 +3091,24 @@ int bw_cm_peer_addr(const struct bw_cm_id *id,
                     char *host,
                     uint32_t *port);
 
+// If `awake` is not 0, ends every wait in `bw_cm_get_event` on the channel, and every later one that would sleep, with
+// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
+// program lets its threads return before it destroys the channel, whichever comes first.
+//
+// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_cm_channel_wake(const struct bw_cm_channel *channel,
+                       int awake);
+
 // Takes the channel's oldest event, and waits for one up to `timeout_ms` milliseconds; 0 does not
 // wait, UINT32_MAX waits forever. Set `event->size` before the call.
 //
-// Errors: `BW_EAGAIN` if there is none, `BW_EOTHER` for an event that only a newer librdmacm has,
+// A signal handler does not end a wait with a limit, which goes on for the time that is left.
+//
+// Errors: `BW_EAGAIN` if there is none, `BW_EINTR` when a signal handler has interrupted a wait that has no limit,
+// `BW_EWOKEN` by `bw_cm_channel_wake`, `BW_EOTHER` for an event that only a newer librdmacm has,
 // `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_cm_get_event(const struct bw_cm_channel *channel,
@@ -3678,11 +3720,23 @@ int bw_device_async_set_nonblocking(const struct bw_device *device,
 //
 // Owner: the caller, until `bw_ack_async_event`. It keeps the device open. Destroying the queue that
 // it is about waits for the acknowledgement.
-// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_EINTR` when a signal handler has
+// interrupted the wait, `BW_EWOKEN` by `bw_device_async_wake`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_get_async_event(const struct bw_device *device,
                        struct bw_async_event_info *info,
                        struct bw_async_event **event);
+
+// If `awake` is not 0, ends every wait in `bw_get_async_event` on this handle of the device, and every later one that would sleep, with
+// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
+// program lets its threads return before it closes the handle, whichever comes first.
+//
+// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_device_async_wake(const struct bw_device *device,
+                         int awake);
 
 // Acknowledges an asynchronous event (`ibv_ack_async_event`), and destroys its handle.
 //
@@ -3903,12 +3957,25 @@ int bw_listener_port(const struct bw_listener *listener);
 // Thread: the listener's owner.
 int bw_listener_fd(const struct bw_listener *listener);
 
+// If `awake` is not 0, ends every wait of `bw_link_accept` and `bw_link_set_accept` on the listener, and every later one that would sleep, with
+// `BW_EWOKEN`; peers that have asked for a link are still accepted. If it is 0, waits sleep again. So a
+// program lets the listener's owner return before it destroys the listener, whichever comes first.
+//
+// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+//
+// Errors: `BW_ENULL`.
+// Thread: any; the listener has to exist, and its owner may be in a call.
+int bw_listener_wake(const struct bw_listener *listener,
+                     int awake);
+
 // Creates a link with the next peer that has asked for one, and waits for one up to `timeout_ms`
 // milliseconds; 0 does not wait, UINT32_MAX waits forever. The link connects as it is polled. If a
-// peer is there, but the link cannot be created, the peer asks again.
+// peer is there, but the link cannot be created, the peer asks again. A signal handler does not end a wait with a
+// limit, which goes on for the time that is left.
 //
 // Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
-// Errors: `BW_EAGAIN` if no peer has asked in this time, `BW_EFOREIGN`, `BW_ELIMIT`, `BW_EINVAL`,
+// Errors: `BW_EAGAIN` if no peer has asked in this time, `BW_EINTR` when a signal handler has interrupted a wait
+// that has no limit, `BW_EWOKEN` by `bw_listener_wake`, `BW_EFOREIGN`, `BW_ELIMIT`, `BW_EINVAL`,
 // `BW_ETRANSPORT`, `BW_EEXHAUSTED`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the listener's owner. Its links may have other owners.
 int bw_link_accept(struct bw_listener *listener,
@@ -4539,7 +4606,8 @@ int bw_wait_default(struct bw_wait *wait,
 // are used.
 //
 // Errors: `BW_EINVAL` (a `max` of 0 or less, a negative descriptor), `BW_EUNSUPPORTED` (a link that was not made
-// to sleep on), `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// to sleep on), `BW_EINTR` when a signal handler has interrupted the sleep of a wait that has no limit (one with a
+// limit goes on for the time that is left), `BW_EWOKEN` by `bw_link_wake`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner.
 int bw_link_wait_sized(struct bw_link *link,
                        struct bw_link_wc *wc,
@@ -4547,17 +4615,39 @@ int bw_link_wait_sized(struct bw_link *link,
                        int max,
                        const struct bw_wait *wait);
 
+// If `awake` is not 0, ends every wait of `bw_link_wait` on the link, and every later one that would sleep, with
+// `BW_EWOKEN`; outcomes that are there are still returned. If it is 0, waits sleep again. So a
+// program lets the link's owner return before it destroys the link, whichever comes first.
+//
+// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+//
+// Errors: `BW_ENULL`.
+// Thread: any; the link has to exist, and its owner may be in a call.
+int bw_link_wake(const struct bw_link *link,
+                 int awake);
+
 // `bw_link_set_wait` for outcomes of `size` bytes: as `bw_link_wait`, for all links of the set. It returns 0 also
 // when `bw_link_set_next_change` has something, at once as long as that is not taken. It requires
 // `bw_link_set_init.sleeps`.
 //
-// Errors: those of `bw_link_wait`.
+// Errors: those of `bw_link_wait`; `BW_EWOKEN` by `bw_link_set_wake`.
 // Thread: the set's owner.
 int bw_link_set_wait_sized(struct bw_link_set *set,
                            struct bw_link_set_wc *wc,
                            size_t size,
                            int max,
                            const struct bw_wait *wait);
+
+// If `awake` is not 0, ends every wait of `bw_link_set_wait` on the set, and every later one that would sleep, with
+// `BW_EWOKEN`; outcomes and changes that are there are still returned. If it is 0, waits sleep again. So a
+// program lets the set's owner return before it destroys the set, whichever comes first.
+//
+// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+//
+// Errors: `BW_ENULL`.
+// Thread: any; the set has to exist, and its owner may be in a call.
+int bw_link_set_wake(const struct bw_link_set *set,
+                     int awake);
 
 // `bw_soft_inject` for steps of `size` bytes: injects the faults of the `num` steps of the array `steps`, in addition to those that remain of
 // earlier scripts. Steps with the same trigger are applied in order; a request gets only the first of

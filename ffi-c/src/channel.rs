@@ -3,8 +3,9 @@
 use crate::cq::bw_cq;
 use crate::device::bw_device;
 use crate::failure::{Failure, guard};
-use crate::handle::{get, get_mut, give, take};
+use crate::handle::{get, get_mut, give, peek, take};
 use crate::used::{Used, User};
+use crate::waits::wake;
 use hw::event::CompChannel;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -134,7 +135,8 @@ pub unsafe extern "C" fn bw_comp_channel_set_nonblocking(
 /// queue and, unless `cq_context` is NULL, the context that it was created with. Blocks if there is
 /// none. Each event has to be acknowledged by `bw_ack_cq_events`.
 ///
-/// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_ENULL`.
+/// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_EINTR` when a signal handler has
+/// interrupted the wait, `BW_EWOKEN` by `bw_comp_channel_wake`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_get_cq_event(
@@ -194,6 +196,24 @@ pub unsafe extern "C" fn bw_cq_req_notify(cq: *mut bw_cq, solicited_only: c_int)
         let cq = get_mut(cq, "completion queue")?;
         Ok(cq.cq.req_notify(solicited_only != 0)?)
     })
+}
+
+/// If `awake` is not 0, ends every wait in `bw_get_cq_event` on the channel, and every later one that would sleep, with
+/// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
+/// program lets its threads return before it destroys the channel, whichever comes first.
+///
+/// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_comp_channel_wake(
+    channel: *const bw_comp_channel,
+    awake: c_int,
+) -> c_int {
+    // SAFETY: the header's conventions on handles.
+    let channel = unsafe { peek(channel) };
+    wake(channel.map(|channel| channel.channel.waiters()), awake)
 }
 
 /// Destroys a completion channel.

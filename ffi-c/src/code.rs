@@ -91,13 +91,18 @@ pub enum bw_error {
     /// The handle belongs to the process that this one was forked from: a child opens the device again,
     /// and makes objects of its own.
     BW_EFORK = -36,
+    /// A signal handler of the program has interrupted a call that waits without a limit. Call it again, unless
+    /// the program is to end.
+    BW_EINTR = -37,
+    /// The waits for the object were ended, by the function whose name ends with _wake.
+    BW_EWOKEN = -38,
 }
 
 pub(crate) use bw_error::*;
 
 impl bw_error {
     /// All codes, in the order of their numbers.
-    pub(crate) const ALL: [Self; 37] = [
+    pub(crate) const ALL: [Self; 39] = [
         BW_OK,
         BW_ENULL,
         BW_ESIZE,
@@ -135,6 +140,8 @@ impl bw_error {
         BW_ENOLINK,
         BW_EFAULT,
         BW_EFORK,
+        BW_EINTR,
+        BW_EWOKEN,
     ];
 
     fn text(self) -> &'static CStr {
@@ -214,6 +221,10 @@ impl bw_error {
             BW_EFORK => {
                 c"the handle belongs to the process that this one was forked from: open the device \
                   again here"
+            }
+            BW_EINTR => c"a signal has interrupted the wait: wait again, unless the program is to end",
+            BW_EWOKEN => {
+                c"the waits for the object were ended: let them sleep again, or destroy it"
             }
         }
     }

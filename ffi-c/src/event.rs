@@ -3,9 +3,10 @@
 use crate::code::BW_EINVAL;
 use crate::device::bw_device;
 use crate::failure::{Failure, guard};
-use crate::handle::{get, give, take};
+use crate::handle::{get, give, peek, take};
 use crate::sized::{self, Versioned};
 use crate::used::User;
+use crate::waits::wake;
 use hw::event::{AsyncEvent, Element, EventType};
 use std::ffi::c_int;
 
@@ -122,7 +123,8 @@ pub unsafe extern "C" fn bw_device_async_set_nonblocking(
 ///
 /// Owner: the caller, until `bw_ack_async_event`. It keeps the device open. Destroying the queue that
 /// it is about waits for the acknowledgement.
-/// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_EINTR` when a signal handler has
+/// interrupted the wait, `BW_EWOKEN` by `bw_device_async_wake`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_get_async_event(
@@ -144,6 +146,21 @@ pub unsafe extern "C" fn bw_get_async_event(
             })
         })
     }
+}
+
+/// If `awake` is not 0, ends every wait in `bw_get_async_event` on this handle of the device, and every later one that would sleep, with
+/// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
+/// program lets its threads return before it closes the handle, whichever comes first.
+///
+/// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_device_async_wake(device: *const bw_device, awake: c_int) -> c_int {
+    // SAFETY: the header's conventions on handles.
+    let device = unsafe { peek(device) };
+    wake(device.map(|device| device.device.async_waiters()), awake)
 }
 
 /// Acknowledges an asynchronous event (`ibv_ack_async_event`), and destroys its handle.

@@ -92,6 +92,8 @@ impl From<hw::Error> for Failure {
             | Error::Slab(_) => BW_EINVAL,
             Error::Unsupported { .. } => BW_EUNSUPPORTED,
             Error::WouldBlock => BW_EAGAIN,
+            Error::Interrupted => BW_EINTR,
+            Error::Woken => BW_EWOKEN,
             Error::DeviceFatal => BW_EFATAL,
             Error::Foreign { .. } => BW_EFOREIGN,
             Error::ResetByModify
@@ -128,6 +130,8 @@ impl From<TcpError> for Failure {
             | TcpError::Connect { .. }
             | TcpError::Closed { .. } => BW_ECONN,
             TcpError::Format(_) => BW_EPROTO,
+            TcpError::Interrupted => BW_EINTR,
+            TcpError::Woken => BW_EWOKEN,
             _ => BW_EOTHER,
         };
         Self::new(code, error.to_string())

@@ -1,29 +1,37 @@
 //! Handles: how objects are given to the program, found by their handles, and destroyed.
 
-use crate::code::{BW_EFORK, BW_ENULL};
+use crate::code::{BW_EFORK, BW_ENULL, bw_error};
 use crate::failure::{Failure, guard};
 use hw::memory::fork::{Life, keep};
 use std::ffi::c_int;
 
 /// What a handle points to: the object, and whose it is.
+#[derive(Debug)]
 #[repr(C)]
-struct Handle<T> {
+pub(crate) struct Handle<T> {
     // First: its address is the handle.
     object: T,
     life: Life,
 }
 
+impl<T> Handle<T> {
+    /// Belongs to this process.
+    pub fn of(object: T) -> Self {
+        let life = Life::current();
+        Self { object, life }
+    }
+}
+
 /// A handle of an object, which belongs to this process.
 pub(crate) fn new<T>(object: T) -> *mut T {
-    let life = Life::current();
-    Box::into_raw(Box::new(Handle { object, life })).cast()
+    Box::into_raw(Box::new(Handle::of(object))).cast()
 }
 
 /// Whether the object behind a handle belongs to this process, and not to the one that it was forked from.
 ///
 /// # Safety
 /// `handle` came from [`new`] and was not destroyed.
-unsafe fn is_ours<T>(handle: *const T) -> bool {
+pub(crate) unsafe fn is_ours<T>(handle: *const T) -> bool {
     // SAFETY: the caller guarantees a handle that was made by `new`. The life never changes.
     unsafe { (&raw const (*handle.cast::<Handle<T>>()).life).read() }.is_current()
 }
@@ -41,6 +49,18 @@ fn of_the_parent(what: &str) -> Failure {
 /// # Safety
 /// `to` is NULL, or a place for a pointer.
 pub(crate) unsafe fn give<T>(to: *mut *mut T, make: impl FnOnce() -> Result<T, Failure>) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { give_by(to, || Ok(new(make()?))) }
+}
+
+/// As [`give`], but `make` returns the handle.
+///
+/// # Safety
+/// `to` is NULL, or a place for a pointer.
+pub(crate) unsafe fn give_by<T>(
+    to: *mut *mut T,
+    make: impl FnOnce() -> Result<*mut T, Failure>,
+) -> c_int {
     guard(|| {
         if to.is_null() {
             return Err(Failure::new(BW_ENULL, "the place for the handle is NULL"));
@@ -48,7 +68,7 @@ pub(crate) unsafe fn give<T>(to: *mut *mut T, make: impl FnOnce() -> Result<T, F
         // SAFETY: not NULL.
         unsafe {
             to.write(std::ptr::null_mut());
-            to.write(new(make()?));
+            to.write(make()?);
         }
         Ok(())
     })
@@ -70,6 +90,17 @@ pub(crate) unsafe fn get<'a, T>(handle: *const T, what: &str) -> Result<&'a T, F
         true => Ok(object),
         false => Err(of_the_parent(what)),
     }
+}
+
+/// The object behind a handle, for a signal handler: as [`get`], but the error is the code alone.
+///
+/// # Safety
+/// That of [`get`].
+pub(crate) unsafe fn peek<'a, T>(handle: *const T) -> Result<&'a T, bw_error> {
+    // SAFETY: the caller guarantees a handle that is NULL or valid, and that nothing changes the object.
+    let object = unsafe { handle.as_ref() }.ok_or(BW_ENULL)?;
+    // SAFETY: not NULL, so it is valid.
+    unsafe { is_ours(handle) }.then_some(object).ok_or(BW_EFORK)
 }
 
 /// The object behind a handle, to be changed.

@@ -100,3 +100,4 @@ mod sized;
 mod tests;
 mod transport;
 mod used;
+mod waits;

@@ -2,10 +2,11 @@
 
 use crate::code::BW_ECONN;
 use crate::failure::{Failure, guard};
-use crate::handle::{get, get_mut, give, take};
+use crate::handle::{get, get_mut, give, peek, take};
 use crate::port::small;
 use crate::qp_attr::{bw_endpoint, mtu};
 use crate::sized::{self, Versioned};
+use crate::waits::wake;
 use hw::connect::tcp::{Connection, Listener};
 use hw::connect::{ConnInfo, RemoteMemory};
 use hw::state::Mtu;
@@ -173,10 +174,11 @@ pub unsafe extern "C" fn bw_tcp_listener_fd(listener: *const bw_tcp_listener) ->
     guard(|| unsafe { Ok(get(listener, "listener")?.listener.as_fd().as_raw_fd()) })
 }
 
-/// Accepts the next peer that connects within `timeout_ms` milliseconds; 0 does not wait.
+/// Accepts the next peer that connects within `timeout_ms` milliseconds; 0 does not wait. This and the following
+/// calls wait for the time that is left when a signal handler interrupts them.
 ///
 /// Owner: the caller, until `bw_tcp_conn_destroy`.
-/// Errors: `BW_ETIMEDOUT`, `BW_EOTHER` if the system has no descriptor left, `BW_ENULL`.
+/// Errors: `BW_ETIMEDOUT`, `BW_EWOKEN` by `bw_tcp_listener_wake`, `BW_EOTHER` if the system has no descriptor left, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_tcp_accept(
@@ -192,6 +194,24 @@ pub unsafe extern "C" fn bw_tcp_accept(
             Ok(bw_tcp_conn::new(connection))
         })
     }
+}
+
+/// If `awake` is not 0, ends every wait in `bw_tcp_accept` on the listener, and every later one that would sleep, with
+/// `BW_EWOKEN`; peers that have connected are still accepted. If it is 0, waits sleep again. So a
+/// program lets its threads return before it destroys the listener, whichever comes first.
+///
+/// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_tcp_listener_wake(
+    listener: *const bw_tcp_listener,
+    awake: c_int,
+) -> c_int {
+    // SAFETY: the header's conventions on handles.
+    let listener = unsafe { peek(listener) };
+    wake(listener.map(|listener| listener.listener.waiters()), awake)
 }
 
 /// Connects to the peer that listens on a port of a host, within `timeout_ms` milliseconds.

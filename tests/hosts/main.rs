@@ -9,6 +9,7 @@ mod identity;
 mod memory;
 mod realtime;
 mod sandbox;
+mod waits;
 
 use libtest_mimic::{Arguments, Trial};
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ const AREAS: &[Area] = &[
     memory::AREA,
     realtime::AREA,
     sandbox::AREA,
+    waits::AREA,
 ];
 
 fn main() -> ExitCode {

@@ -6,6 +6,7 @@ use crate::code::BW_EAGAIN;
 use crate::failure::{Failure, guard};
 use crate::handle::{self, get};
 use crate::sized::{self, Versioned};
+use crate::waits::wake;
 use hw::connect::cm::{Conn, Event, EventKind};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
@@ -134,10 +135,28 @@ impl bw_cm_event {
     }
 }
 
+/// If `awake` is not 0, ends every wait in `bw_cm_get_event` on the channel, and every later one that would sleep, with
+/// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
+/// program lets its threads return before it destroys the channel, whichever comes first.
+///
+/// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_cm_channel_wake(channel: *const bw_cm_channel, awake: c_int) -> c_int {
+    // SAFETY: the header's conventions on handles.
+    let channel = unsafe { peek(channel) };
+    wake(channel.map(|channel| channel.channel.waiters()), awake)
+}
+
 /// Takes the channel's oldest event, and waits for one up to `timeout_ms` milliseconds; 0 does not
 /// wait, UINT32_MAX waits forever. Set `event->size` before the call.
 ///
-/// Errors: `BW_EAGAIN` if there is none, `BW_EOTHER` for an event that only a newer librdmacm has,
+/// A signal handler does not end a wait with a limit, which goes on for the time that is left.
+///
+/// Errors: `BW_EAGAIN` if there is none, `BW_EINTR` when a signal handler has interrupted a wait that has no limit,
+/// `BW_EWOKEN` by `bw_cm_channel_wake`, `BW_EOTHER` for an event that only a newer librdmacm has,
 /// `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]

@@ -11,7 +11,9 @@ use crate::handle::{get, get_mut, give, take};
 use crate::memory::bw_pd;
 use crate::sized::{self, Versioned};
 use crate::used::User;
+use crate::waits::{self, Owned, wake_owner};
 use hw::connect::cm::{Connector, Incoming, Listener, Retry};
+use hw::event::Waiters;
 use hw::link::JoinError;
 use hw::{Device, Pd};
 use std::ffi::{c_char, c_int};
@@ -32,6 +34,12 @@ pub struct bw_listener {
     listener: Listener,
     device: Device,
     _device: User,
+}
+
+impl Owned for bw_listener {
+    fn waiters(&self) -> &Waiters {
+        self.listener.waiters()
+    }
 }
 
 /// How long, and how often, to try to reach the peer of a link. `bw_link_retry_default` fills it. Times
@@ -169,7 +177,7 @@ pub unsafe extern "C" fn bw_link_connect(
 ) -> c_int {
     // SAFETY: the header's conventions on handles, sized structs and results.
     unsafe {
-        give(link, || {
+        waits::give(link, || {
             let connector = get(connector, "connector")?;
             let pd = get(pd, "protection domain")?;
             let init = sized::read_or_default(init)?.checked()?;
@@ -205,7 +213,7 @@ pub unsafe extern "C" fn bw_listener_create(
 ) -> c_int {
     // SAFETY: the header's conventions on handles, strings, sized structs and results.
     unsafe {
-        give(listener, || {
+        waits::give(listener, || {
             let device = get(device, "device")?;
             let retry = sized::read_or_default(retry)?.checked()?;
             Ok(bw_listener {
@@ -262,12 +270,28 @@ pub unsafe extern "C" fn bw_listener_fd(listener: *const bw_listener) -> c_int {
     guard(|| unsafe { Ok(get(listener, "listener")?.listener.as_fd().as_raw_fd()) })
 }
 
+/// If `awake` is not 0, ends every wait of `bw_link_accept` and `bw_link_set_accept` on the listener, and every later one that would sleep, with
+/// `BW_EWOKEN`; peers that have asked for a link are still accepted. If it is 0, waits sleep again. So a
+/// program lets the listener's owner return before it destroys the listener, whichever comes first.
+///
+/// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any; the listener has to exist, and its owner may be in a call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_listener_wake(listener: *const bw_listener, awake: c_int) -> c_int {
+    // SAFETY: the header's conventions on handles.
+    unsafe { wake_owner(listener, awake) }
+}
+
 /// Creates a link with the next peer that has asked for one, and waits for one up to `timeout_ms`
 /// milliseconds; 0 does not wait, UINT32_MAX waits forever. The link connects as it is polled. If a
-/// peer is there, but the link cannot be created, the peer asks again.
+/// peer is there, but the link cannot be created, the peer asks again. A signal handler does not end a wait with a
+/// limit, which goes on for the time that is left.
 ///
 /// Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
-/// Errors: `BW_EAGAIN` if no peer has asked in this time, `BW_EFOREIGN`, `BW_ELIMIT`, `BW_EINVAL`,
+/// Errors: `BW_EAGAIN` if no peer has asked in this time, `BW_EINTR` when a signal handler has interrupted a wait
+/// that has no limit, `BW_EWOKEN` by `bw_listener_wake`, `BW_EFOREIGN`, `BW_ELIMIT`, `BW_EINVAL`,
 /// `BW_ETRANSPORT`, `BW_EEXHAUSTED`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the listener's owner. Its links may have other owners.
 #[unsafe(no_mangle)]
@@ -280,7 +304,7 @@ pub unsafe extern "C" fn bw_link_accept(
 ) -> c_int {
     // SAFETY: the header's conventions on handles, sized structs and results.
     unsafe {
-        give(link, || {
+        waits::give(link, || {
             let listener = get_mut(listener, "listener")?;
             let pd = get(pd, "protection domain")?;
             let init = sized::read_or_default(init)?.checked()?;
@@ -353,5 +377,5 @@ pub unsafe extern "C" fn bw_link_set_accept(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_listener_destroy(listener: *mut bw_listener) -> c_int {
     // SAFETY: the header's conventions on handles.
-    guard(|| unsafe { take(listener, "listener", |_| Ok(())) })
+    guard(|| unsafe { waits::take(listener, "listener") })
 }

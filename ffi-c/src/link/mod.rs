@@ -27,11 +27,13 @@ mod code;
 
 use crate::code::BW_ENULL;
 use crate::failure::{Failure, guard};
-use crate::handle::{self, get, get_mut, give, take};
+use crate::handle::{get, get_mut};
 use crate::memory::bw_pd;
 use crate::sized;
 use crate::tcp::bw_tcp_conn;
 use crate::used::User;
+use crate::waits::{self, Owned, handle_of};
+use hw::event::Waiters;
 use hw::link::{Exchange, Link, pair};
 use init::{Checked, bw_link_init};
 use std::ffi::c_int;
@@ -45,6 +47,12 @@ pub struct bw_link {
     pub(crate) max_send_sge: u32,
     // Declared after the link, which is dropped first.
     _pd: User,
+}
+
+impl Owned for bw_link {
+    fn waiters(&self) -> &Waiters {
+        self.link.waiters()
+    }
 }
 
 impl bw_link {
@@ -82,7 +90,7 @@ pub unsafe extern "C" fn bw_link_create(
 ) -> c_int {
     // SAFETY: the header's conventions on handles, sized structs and results.
     unsafe {
-        give(link, || {
+        waits::give(link, || {
             let pd = get(pd, "protection domain")?;
             let init = sized::read_or_default(init)?.checked()?;
             let exchange = get_mut(conn, "connection")?.take()?.into_exchange()?;
@@ -125,8 +133,8 @@ pub unsafe extern "C" fn bw_link_create_pair(
             let (here, there) = pair();
             let made = bw_link::new(pds.0, init, here)?;
             let other = bw_link::new(pds.1, peer_init, there)?;
-            link.write(handle::new(made));
-            peer.write(handle::new(other));
+            link.write(handle_of(made));
+            peer.write(handle_of(other));
         }
         Ok(())
     })
@@ -141,5 +149,5 @@ pub unsafe extern "C" fn bw_link_create_pair(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_destroy(link: *mut bw_link) -> c_int {
     // SAFETY: the header's conventions on handles.
-    guard(|| unsafe { take(link, "link", |_| Ok(())) })
+    guard(|| unsafe { waits::take(link, "link") })
 }

@@ -10,6 +10,7 @@ use crate::array::poll_older;
 use crate::code::{BW_EINVAL, BW_ENULL};
 use crate::failure::{Failure, guard};
 use crate::sized::{self, Versioned};
+use crate::waits::wake_owner;
 use hw::link::Wait;
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -121,7 +122,8 @@ pub unsafe extern "C" fn bw_wait_default(wait: *mut bw_wait, size: usize) -> c_i
 /// are used.
 ///
 /// Errors: `BW_EINVAL` (a `max` of 0 or less, a negative descriptor), `BW_EUNSUPPORTED` (a link that was not made
-/// to sleep on), `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+/// to sleep on), `BW_EINTR` when a signal handler has interrupted the sleep of a wait that has no limit (one with a
+/// limit goes on for the time that is left), `BW_EWOKEN` by `bw_link_wake`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_wait_sized(
@@ -165,11 +167,25 @@ pub unsafe extern "C" fn bw_link_wait_sized(
     }
 }
 
+/// If `awake` is not 0, ends every wait of `bw_link_wait` on the link, and every later one that would sleep, with
+/// `BW_EWOKEN`; outcomes that are there are still returned. If it is 0, waits sleep again. So a
+/// program lets the link's owner return before it destroys the link, whichever comes first.
+///
+/// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any; the link has to exist, and its owner may be in a call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_wake(link: *const bw_link, awake: c_int) -> c_int {
+    // SAFETY: the header's conventions on handles.
+    unsafe { wake_owner(link, awake) }
+}
+
 /// `bw_link_set_wait` for outcomes of `size` bytes: as `bw_link_wait`, for all links of the set. It returns 0 also
 /// when `bw_link_set_next_change` has something, at once as long as that is not taken. It requires
 /// `bw_link_set_init.sleeps`.
 ///
-/// Errors: those of `bw_link_wait`.
+/// Errors: those of `bw_link_wait`; `BW_EWOKEN` by `bw_link_set_wake`.
 /// Thread: the set's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_set_wait_sized(
@@ -208,4 +224,18 @@ pub unsafe extern "C" fn bw_link_set_wait_sized(
             })?)
         })
     }
+}
+
+/// If `awake` is not 0, ends every wait of `bw_link_set_wait` on the set, and every later one that would sleep, with
+/// `BW_EWOKEN`; outcomes and changes that are there are still returned. If it is 0, waits sleep again. So a
+/// program lets the set's owner return before it destroys the set, whichever comes first.
+///
+/// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any; the set has to exist, and its owner may be in a call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_set_wake(set: *const bw_link_set, awake: c_int) -> c_int {
+    // SAFETY: the header's conventions on handles.
+    unsafe { wake_owner(set, awake) }
 }

@@ -144,6 +144,8 @@ fn texts_of_failures_are_plain() {
         Error::NotMulticast { gid: [1; 16] },
         Error::NotAttached { qpn: 1 },
         Error::WouldBlock,
+        Error::Interrupted,
+        Error::Woken,
         Error::PrivateData { given: 1, max: 0 },
         Error::CmNoQp { what },
         Error::CmSpace,

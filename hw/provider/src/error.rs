@@ -247,6 +247,12 @@ pub enum Error {
     /// There is no event, and the descriptor is non-blocking.
     #[error("no event is queued: wait until the descriptor is readable, or let it block")]
     WouldBlock,
+    /// A signal handler has interrupted a wait that has no limit.
+    #[error("a signal has interrupted the wait: wait again, unless the program is to end")]
+    Interrupted,
+    /// The waits for the object were ended, and later ones do not sleep.
+    #[error("the waits for the object were ended: let them sleep again, or destroy it")]
+    Woken,
     /// The private data is longer than a message of the communication manager allows.
     #[error("{given} bytes of private data: the message has room for {max}")]
     PrivateData {

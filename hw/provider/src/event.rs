@@ -7,6 +7,7 @@ mod fd;
 mod mailboxes;
 mod queue;
 mod timer;
+mod waiters;
 mod watcher;
 
 pub use bell::Bell;
@@ -17,4 +18,5 @@ pub use fd::{set_nonblocking, wait};
 pub use mailboxes::Mailboxes;
 pub use queue::{EventQueue, Got, KernelEvents};
 pub use timer::Timer;
+pub use waiters::Waiters;
 pub use watcher::Watcher;

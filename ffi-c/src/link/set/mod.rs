@@ -9,7 +9,7 @@ use super::life::{bw_link_counters, bw_link_info, info};
 use crate::code::{BW_EBUSY, BW_ELIMIT, BW_ENOLINK, BW_ENULL, BW_ETRANSPORT};
 use crate::failure::{Failure, guard};
 use crate::fault::bw_fault;
-use crate::handle::{get, get_mut, give, take};
+use crate::handle::{get, get_mut};
 use crate::memory::bw_pd;
 use crate::number::bw_qp_type::BW_QPT_RC;
 use crate::qp_attr::bw_qp_init_attr;
@@ -17,6 +17,8 @@ use crate::sized::{self, Versioned};
 use crate::slab::bw_slab;
 use crate::tcp::bw_tcp_conn;
 use crate::used::User;
+use crate::waits::{self, Owned};
+use hw::event::Waiters;
 use hw::link::{Exchange, JoinError, LinkId, LinkSet, LinkSetInit, LinkSetSrq, NoLink, pair};
 use std::ffi::c_int;
 use std::ptr::null;
@@ -35,6 +37,12 @@ pub struct bw_link_set {
     // Declared after the set, which is dropped first.
     _slab: Option<User>,
     _pd: User,
+}
+
+impl Owned for bw_link_set {
+    fn waiters(&self) -> &Waiters {
+        self.set.waiters()
+    }
 }
 
 /// Attributes that a set of links is created with. `bw_link_set_init_default` fills it.
@@ -221,7 +229,7 @@ pub unsafe extern "C" fn bw_link_set_create(
 ) -> c_int {
     // SAFETY: the header's conventions on handles, sized structs and results.
     unsafe {
-        give(set, || {
+        waits::give(set, || {
             let pd = get(pd, "protection domain")?;
             let init = sized::read_or_default(init)?;
             let slab = init.srq_slab.as_ref();
@@ -244,7 +252,7 @@ pub unsafe extern "C" fn bw_link_set_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_set_destroy(set: *mut bw_link_set) -> c_int {
     // SAFETY: the header's conventions on handles.
-    guard(|| unsafe { take(set, "set", |_| Ok(())) })
+    guard(|| unsafe { waits::take(set, "set") })
 }
 
 /// Adds a link to the set, with the one that the peer creates from the other end of the TCP connection, as
@@ -292,7 +300,7 @@ pub unsafe extern "C" fn bw_link_set_join_pair(
 ) -> c_int {
     // SAFETY: the header's conventions on handles, sized structs and results.
     unsafe {
-        give(peer, || {
+        waits::give(peer, || {
             let set = get_mut(set, "set")?;
             let peer_pd = get(peer_pd, "peer's domain")?;
             let peer_init = sized::read_or_default(peer_init)?.checked()?;

@@ -1,6 +1,6 @@
 //! Asynchronous events: what no completion reports.
 
-use super::{AsyncQueue, Element, Got};
+use super::{AsyncQueue, Element, Got, Waiters};
 use crate::device::Device;
 use crate::error::Error;
 use bellwire_core::event::EventType;
@@ -54,10 +54,28 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WouldBlock`]: there is no event, and the descriptor is nonblocking; [`Error::Io`]: waiting
-    /// for an event failed; [`Error::UnknownEvent`]: the event is of a type that only a newer libibverbs has.
+    /// [`Error::WouldBlock`]: there is no event, and the descriptor is nonblocking; [`Error::Interrupted`]: a signal
+    /// handler has interrupted the wait; [`Error::Woken`] by [`async_waiters`](Self::async_waiters); [`Error::Io`]:
+    /// waiting for an event failed; [`Error::UnknownEvent`]: the event is of a type that only a newer libibverbs has.
     pub fn get_async_event(&self) -> Result<AsyncEvent, Error> {
         self.events.get(|| self.idle()).map(AsyncEvent)
+    }
+
+    /// The threads that wait in [`get_async_event`](Self::get_async_event) for events of this context: another
+    /// thread, or a signal handler, can end their waits.
+    ///
+    /// ```
+    /// use bellwire::{Device, Error};
+    ///
+    /// let device = Device::soft(Default::default());
+    /// std::thread::scope(|scope| {
+    ///     let getter = scope.spawn(|| device.get_async_event());
+    ///     device.async_waiters().wake();
+    ///     assert!(matches!(getter.join().unwrap(), Err(Error::Woken)));
+    /// });
+    /// ```
+    pub fn async_waiters(&self) -> &Waiters {
+        self.events.waiters()
     }
 
     /// The descriptor of this context's asynchronous events (`ibv_context.async_fd`): readable while one is

@@ -1,6 +1,6 @@
 //! Completion channels: sleeping until a completion queue has a new completion.
 
-use super::{Bell, Element, EventQueue, Got};
+use super::{Bell, Element, EventQueue, Got, Waiters};
 use crate::device::Device;
 use crate::error::Error;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -92,8 +92,9 @@ impl CompChannel {
     /// time.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`]: there is no event, and the descriptor is nonblocking; [`Error::Io`]: waiting
-    /// for an event failed.
+    /// [`Error::WouldBlock`]: there is no event, and the descriptor is nonblocking; [`Error::Interrupted`]: a signal
+    /// handler has interrupted the wait; [`Error::Woken`] by [`waiters`](Self::waiters); [`Error::Io`]: waiting for
+    /// an event failed.
     pub fn get_cq_event(&self) -> Result<CqEvent, Error> {
         self.queue.get(|| self.device.idle()).map(CqEvent)
     }
@@ -122,6 +123,24 @@ impl CompChannel {
     /// [`Error::Io`]: the system refuses.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<(), Error> {
         self.queue.set_nonblocking(nonblocking)
+    }
+
+    /// The threads that wait in [`get_cq_event`](Self::get_cq_event): another thread, or a signal handler, can end
+    /// their waits.
+    ///
+    /// ```
+    /// use bellwire::{Device, Error};
+    ///
+    /// let channel = Device::soft(Default::default()).create_comp_channel()?;
+    /// std::thread::scope(|scope| {
+    ///     let getter = scope.spawn(|| channel.get_cq_event());
+    ///     channel.waiters().wake();
+    ///     assert!(matches!(getter.join().unwrap(), Err(Error::Woken)));
+    /// });
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn waiters(&self) -> &Waiters {
+        self.queue.waiters()
     }
 
     /// The device.

@@ -10,6 +10,7 @@ use super::wake::Sleep;
 use super::worker::Worker;
 use crate::cq::Cq;
 use crate::error::Error;
+use crate::event::Waiters;
 use crate::memory::fork::Life;
 use crate::pd::Pd;
 use bellwire_core::fault::Fault;
@@ -54,6 +55,7 @@ pub struct Link {
     sleep: Option<Sleep>,
     /// Of the process that made it.
     life: Life,
+    pub(super) waiters: Waiters,
 }
 
 impl Link {
@@ -91,6 +93,7 @@ impl Link {
             check_busy_every: u64::from(check_every) * BUSY_POLLS,
             sleep,
             life: Life::current(),
+            waiters: Waiters::default(),
         })
     }
 

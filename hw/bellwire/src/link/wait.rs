@@ -4,9 +4,8 @@ use super::completion::LinkCompletion;
 use super::handle::Link;
 use super::set::{LinkId, LinkSet};
 use crate::error::Error;
+use crate::event::Waiters;
 use bellwire_provider::backoff::Backoff;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -42,6 +41,7 @@ impl Default for Wait<'_> {
 trait Waitable {
     fn arm(&mut self) -> Result<(), Error>;
     fn fd(&self) -> Option<BorrowedFd<'_>>;
+    fn waiters(&self) -> &Waiters;
     /// How long it may be left alone; zero while the next poll has something to do.
     fn time_left(&self) -> Option<Duration>;
 
@@ -60,6 +60,10 @@ macro_rules! waitable {
 
                 fn fd(&self) -> Option<BorrowedFd<'_>> {
                     Self::fd(self)
+                }
+
+                fn waiters(&self) -> &Waiters {
+                    Self::waiters(self)
                 }
 
                 fn time_left(&self) -> Option<Duration> {
@@ -105,6 +109,10 @@ impl Wait<'_> {
                 if let Some(found) = turn(of) {
                     return Ok(found);
                 }
+                // It may never come to sleep.
+                if of.waiters().are_awake() {
+                    return Err(Error::Woken);
+                }
             }
             of.arm()?;
             // What came before it was armed wakes nobody.
@@ -112,7 +120,7 @@ impl Wait<'_> {
                 return Ok(found);
             }
             let left = self.timeout.map(|all| all.saturating_sub(start.elapsed()));
-            if is_over() || !of.has_work() && self.sleep(of.fd(), left)? {
+            if is_over() || !of.has_work() && self.sleep(of, left)? {
                 return Ok(0);
             }
             if let Some(found) = turn(of) {
@@ -123,24 +131,20 @@ impl Wait<'_> {
 
     /// Sleeps until one of the descriptors is readable; whether it is one of the program's.
     #[cold]
-    fn sleep(&self, fd: Option<BorrowedFd<'_>>, left: Option<Duration>) -> Result<bool, Error> {
-        let all = fd.into_iter().chain(self.others.iter().copied());
-        let mut all: Vec<PollFd<'_>> = all
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        // A time longer than the system supports means no limit.
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut all, left.as_ref()) {
-            // A signal wakes nobody who waits for something else.
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(Error::io("sleep on a link", error.into())),
-        }
-        let first_other = usize::from(fd.is_some());
-        Ok(all[first_other..].iter().any(|fd| !fd.revents().is_empty()))
+    fn sleep(&self, of: &impl Waitable, left: Option<Duration>) -> Result<bool, Error> {
+        let others = self.others.iter().copied();
+        let all: Vec<BorrowedFd<'_>> = others.chain(of.fd()).collect();
+        let first = of.waiters().sleep(&all, left, self.timeout)?;
+        Ok(first.is_some_and(|first| first < self.others.len()))
     }
 }
 
 impl Link {
+    /// The thread that waits in [`wait`](Self::wait): another thread, or a signal handler, can end its wait.
+    pub fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
     /// [Polls](Self::poll), and waits until there is an outcome, or the link's state has changed: it polls for a
     /// while, then [arms](Self::arm) the link and sleeps, and so on until the time is over. Returns the number of
     /// outcomes, which is 0 when the state has changed, one of the program's descriptors is readable, or the time
@@ -173,7 +177,9 @@ impl Link {
     /// ```
     ///
     /// # Errors
-    /// Those of [`arm`](Self::arm); [`Error::Io`] when the system cannot wait.
+    /// Those of [`arm`](Self::arm); [`Error::Interrupted`] when a signal handler has interrupted the sleep of a wait
+    /// without a time-out; [`Error::Woken`] by [`waiters`](Self::waiters); [`Error::Io`] when the system cannot
+    /// wait.
     ///
     /// # Panics
     /// Those of [`poll`](Self::poll).
@@ -193,6 +199,11 @@ impl Link {
 }
 
 impl LinkSet {
+    /// The thread that waits in [`wait`](Self::wait): another thread, or a signal handler, can end its wait.
+    pub fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
     /// [Polls](Self::poll), and waits until there is an outcome, or a link's state has changed: it polls for a
     /// while, then [arms](Self::arm) the set and sleeps, and so on until the time is over. Returns the number of
     /// outcomes, which is 0 when [`next_change`](Self::next_change) has something, one of the program's
@@ -226,7 +237,9 @@ impl LinkSet {
     /// ```
     ///
     /// # Errors
-    /// Those of [`arm`](Self::arm); [`Error::Io`] when the system cannot wait.
+    /// Those of [`arm`](Self::arm); [`Error::Interrupted`] when a signal handler has interrupted the sleep of a wait
+    /// without a time-out; [`Error::Woken`] by [`waiters`](Self::waiters); [`Error::Io`] when the system cannot
+    /// wait.
     ///
     /// # Panics
     /// Those of [`poll`](Self::poll).

@@ -4,6 +4,7 @@ use super::bell::Bell;
 use super::element::Element;
 use super::fd::{self, EventFd};
 use super::mailboxes::Mailboxes;
+use super::waiters::Waiters;
 use crate::error::Error;
 use crate::pinned::room_in;
 use bellwire_core::event::EventType;
@@ -32,6 +33,7 @@ pub struct EventQueue<T> {
     state: Mutex<State<T>>,
     /// How many events are queued here, changed under the lock: who looks and finds none takes no lock.
     count: AtomicUsize,
+    waiters: Waiters,
     /// Notified when an event of a retiring element is acknowledged.
     acknowledged: Condvar,
     /// The mailboxes whose owners to wake for queued events, besides the threads that wait for the
@@ -137,6 +139,7 @@ impl<T> EventQueue<T> {
                 known: HashMap::new(),
             }),
             count: AtomicUsize::new(0),
+            waiters: Waiters::default(),
             acknowledged: Condvar::new(),
             concerned: OnceLock::new(),
         }
@@ -249,8 +252,9 @@ impl<T> EventQueue<T> {
         }))
     }
 
-    /// Takes the oldest event. If there is none it blocks, unless the descriptor is non-blocking. Before each
-    /// wait it calls `idle`, which may return a bound for the wait.
+    /// Takes the oldest event. If there is none it blocks, unless the descriptor is non-blocking, until a signal
+    /// or [`waiters`](Self::waiters) ends that. Before each sleep it calls `idle`, which may return a bound for
+    /// the sleep.
     pub fn get(self: &Arc<Self>, idle: impl Fn() -> Option<Duration>) -> Result<Got<T>, Error> {
         let failed = |error| Error::io("wait for an event", error);
         loop {
@@ -259,12 +263,9 @@ impl<T> EventQueue<T> {
             }
             let bound = idle();
             let fd = self.source.fd();
-            let wait = match fd::is_nonblocking(fd).map_err(failed)? {
-                true => Some(Duration::ZERO),
-                false => bound,
-            };
-            let ready = fd::wait(fd, wait).map_err(failed)?;
-            if !ready && wait == Some(Duration::ZERO) {
+            if !fd::is_nonblocking(fd).map_err(failed)? {
+                self.waiters.sleep(&[fd], bound, None)?;
+            } else if !fd::wait(fd, Some(Duration::ZERO)).map_err(failed)? {
                 return Err(Error::WouldBlock);
             }
         }
@@ -333,6 +334,11 @@ impl<T> EventQueue<T> {
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<(), Error> {
         fd::set_nonblocking(self.source.fd(), nonblocking)
             .map_err(|error| Error::io("change an event descriptor's flags", error))
+    }
+
+    /// The threads in [`get`](Self::get).
+    pub fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 
     /// The descriptor: readable while an event is queued.

@@ -7,7 +7,7 @@ use super::rdma;
 use super::soft;
 use crate::device::Device;
 use crate::error::Error;
-use crate::event::wait;
+use crate::event::Waiters;
 use crate::provider::{Provider, each};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -16,7 +16,10 @@ use std::time::{Duration, Instant};
 /// A channel that delivers the events of its ids (`rdma_event_channel`). Clones refer to the same
 /// channel. Any thread may use it.
 #[derive(Clone, Debug)]
-pub struct EventChannel(pub(super) Provider<Arc<soft::Channel>, Arc<rdma::Channel>>);
+pub struct EventChannel(
+    pub(super) Provider<Arc<soft::Channel>, Arc<rdma::Channel>>,
+    Waiters,
+);
 
 impl EventChannel {
     /// Opens a channel of the provider of this name: `"soft"` and `"soft:NAME"` are those of the software
@@ -28,7 +31,10 @@ impl EventChannel {
     /// the system has no descriptor left, or no rdma_cm.
     pub fn open(provider: &str) -> Result<Self, Error> {
         match provider {
-            "rdma" => Ok(Self(Provider::Verbs(rdma::Channel::open(None)?))),
+            "rdma" => {
+                let channel = Provider::Verbs(rdma::Channel::open(None)?);
+                Ok(Self(channel, Waiters::default()))
+            }
             _ => Self::on(&Device::open(provider)?),
         }
     }
@@ -40,10 +46,11 @@ impl EventChannel {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn on(device: &Device) -> Result<Self, Error> {
-        Ok(Self(match device.hca.soft() {
+        let channel = match device.hca.soft() {
             Some(hca) => Provider::Soft(soft::Channel::open(device, hca)?),
             None => Provider::Verbs(rdma::Channel::open(Some(device))?),
-        }))
+        };
+        Ok(Self(channel, Waiters::default()))
     }
 
     /// Takes the oldest event; `None` if there is none. Never blocks.
@@ -60,7 +67,8 @@ impl EventChannel {
     /// [`Duration::MAX`] waits forever.
     ///
     /// # Errors
-    /// Those of [`try_get`](Self::try_get).
+    /// Those of [`try_get`](Self::try_get); [`Error::Interrupted`] when a signal handler has interrupted a wait
+    /// without a limit; [`Error::Woken`] by [`waiters`](Self::waiters).
     pub fn get(&self, timeout: Duration) -> Result<Option<Event>, Error> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
@@ -75,8 +83,27 @@ impl EventChannel {
                 (Some(left), Some(idle)) => Some(left.min(idle)),
                 (left, idle) => left.or(idle),
             };
-            wait(self.as_fd(), bound).map_err(|error| Error::io("wait for an event", error))?;
+            self.1.sleep(&[self.as_fd()], bound, left)?;
         }
+    }
+
+    /// The threads that wait in [`get`](Self::get): another thread, or a signal handler, can end their waits.
+    ///
+    /// ```
+    /// use bellwire::Error;
+    /// use bellwire::connect::cm::EventChannel;
+    /// use std::time::Duration;
+    ///
+    /// let channel = EventChannel::open("soft")?;
+    /// std::thread::scope(|scope| {
+    ///     let getter = scope.spawn(|| channel.get(Duration::MAX));
+    ///     channel.waiters().wake();
+    ///     assert!(matches!(getter.join().unwrap(), Err(Error::Woken)));
+    /// });
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn waiters(&self) -> &Waiters {
+        &self.1
     }
 
     /// How many processes of peers it has seen end; with librdmacm none, because it does not say.

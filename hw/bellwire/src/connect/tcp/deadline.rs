@@ -33,6 +33,11 @@ impl Deadline {
         Ok(left)
     }
 
+    /// The limit; `None`: none that the clock can reach.
+    pub fn limit(&self) -> Option<Duration> {
+        self.at.map(|_| self.within)
+    }
+
     /// The error for a limit that has passed.
     pub fn passed(&self, waited: Waited) -> TcpError {
         TcpError::TimedOut {

@@ -1,7 +1,7 @@
 //! Why an exchange over TCP failed.
 
 use crate::connect::FormatError;
-use crate::error::remedy;
+use crate::error::{Error, remedy};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -46,6 +46,10 @@ pub enum TcpError {
     },
     /// The peer sent an invalid message.
     Format(FormatError),
+    /// A signal handler has interrupted a wait that has no limit.
+    Interrupted,
+    /// The waits of the listener were ended.
+    Woken,
     /// A system call failed.
     Io {
         /// What the call was for.
@@ -122,6 +126,8 @@ impl fmt::Display for TcpError {
                  what it says, and start both again"
             ),
             Self::Format(error) => error.fmt(f),
+            Self::Interrupted => Error::Interrupted.fmt(f),
+            Self::Woken => Error::Woken.fmt(f),
             Self::Io { what, error } => write!(f, "cannot {what}: {error}{}", remedy(error)),
         }
     }

@@ -4,7 +4,8 @@ use super::Connection;
 use super::deadline::Deadline;
 use super::error::{TcpError, Waited};
 use super::resolve::resolve;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::error::Error;
+use crate::event::Waiters;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,6 +16,7 @@ use std::time::Duration;
 pub struct Listener {
     socket: TcpListener,
     port: u16,
+    waiters: Waiters,
 }
 
 /// Time limit for resolving the name of the address, which belongs to this host.
@@ -43,7 +45,11 @@ impl Listener {
         // Accept must not block if the peer has left after the poll.
         socket.set_nonblocking(true).map_err(failed)?;
         let port = socket.local_addr().map_err(failed)?.port();
-        Ok(Self { socket, port })
+        Ok(Self {
+            socket,
+            port,
+            waiters: Waiters::default(),
+        })
     }
 
     /// The port.
@@ -54,7 +60,9 @@ impl Listener {
     /// Accepts the next peer that connects. Without time it does not wait, and takes one that has connected.
     ///
     /// # Errors
-    /// [`TcpError::TimedOut`]; [`TcpError::Io`] when the system has no descriptor left.
+    /// [`TcpError::TimedOut`]; [`TcpError::Io`] when the system has no descriptor left; [`TcpError::Interrupted`]
+    /// when a signal handler has interrupted a wait without a limit ([`Duration::MAX`]); [`TcpError::Woken`] by
+    /// [`waiters`](Self::waiters).
     pub fn accept(&self, within: Duration) -> Result<Connection, TcpError> {
         let deadline = Deadline::new(within);
         let failed = |error| TcpError::Io {
@@ -75,16 +83,20 @@ impl Listener {
                 Err(error) => return Err(failed(error)),
             }
             let left = deadline.left(|| Waited::Accept { port: self.port })?;
-            // A time longer than the system supports means no limit.
-            let left = Timespec::try_from(left).ok();
-            match poll(
-                &mut [PollFd::new(&self.socket, PollFlags::IN)],
-                left.as_ref(),
-            ) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(failed(error.into())),
-            }
+            let slept = (self.waiters).sleep(&[self.as_fd()], Some(left), deadline.limit());
+            slept.map_err(|error| match error {
+                Error::Interrupted => TcpError::Interrupted,
+                Error::Woken => TcpError::Woken,
+                Error::Io { error, .. } => failed(error),
+                other => failed(io::Error::other(other)),
+            })?;
         }
+    }
+
+    /// The threads that wait in [`accept`](Self::accept): another thread, or a signal handler, can end their
+    /// waits.
+    pub fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 }
 

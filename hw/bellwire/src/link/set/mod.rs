@@ -19,7 +19,7 @@ use super::handle::{Drained, LinkState};
 use super::member::{Delivery, Member};
 use super::wake::Sleep;
 use crate::error::Error;
-use crate::event::Element;
+use crate::event::{Element, Waiters};
 use crate::panics::Panics;
 use crate::pd::Pd;
 use crate::pinned::with_room;
@@ -181,6 +181,7 @@ pub struct LinkSet {
     /// The mailbox of asynchronous events.
     mailbox: u64,
     sleep: Option<Sleep>,
+    pub(super) waiters: Waiters,
     /// Panics of hooks and exchanges, until the poll ends.
     panics: Panics,
     init: LinkSetInit,
@@ -265,6 +266,7 @@ impl LinkSet {
             attention,
             mailbox,
             sleep,
+            waiters: Waiters::default(),
             panics: Panics::default(),
             init,
             pd: pd.clone(),

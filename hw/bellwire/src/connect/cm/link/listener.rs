@@ -13,7 +13,7 @@ use crate::connect::Message;
 use crate::connect::cm::{Event, EventChannel, EventKind, Id, Peer, PortSpace};
 use crate::device::Device;
 use crate::error::Error;
-use crate::event::{Bell, Watcher, wait};
+use crate::event::{Bell, Waiters, Watcher};
 use crate::link::{Exchange, ExchangeError};
 use crate::memory::fork::Life;
 use bellwire_provider::backoff::sleep;
@@ -38,6 +38,7 @@ pub struct Listener {
     listener: Id,
     /// An epoll of the channel's descriptor, and of the bell that rings when a link has taken the events.
     all: OwnedFd,
+    waiters: Waiters,
     /// An id at the same port for datagrams, by which connectors say that links are closed.
     _notices: Id,
     /// Of the process that made it.
@@ -113,6 +114,7 @@ impl Listener {
             desk: Arc::new(Mutex::new(desk)),
             listener,
             all,
+            waiters: Waiters::default(),
             _notices: notices,
             life: Life::current(),
         })
@@ -157,7 +159,8 @@ impl Listener {
     /// this time.
     ///
     /// # Errors
-    /// Those of [`accept`](Self::accept).
+    /// Those of [`accept`](Self::accept); [`Error::Interrupted`] when a signal handler has interrupted a wait
+    /// without a limit ([`Duration::MAX`]); [`Error::Woken`] by [`waiters`](Self::waiters).
     pub fn accept_within(&mut self, timeout: Duration) -> Result<Option<Incoming>, Error> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
@@ -171,8 +174,30 @@ impl Listener {
             let due = lock(&self.desk).admission.due();
             let due = due.map(|at| at.saturating_duration_since(Instant::now()));
             let bound = left.into_iter().chain(self.channel.idle()).chain(due).min();
-            wait(self.as_fd(), bound).map_err(|error| Error::io("wait for a peer", error))?;
+            self.waiters.sleep(&[self.as_fd()], bound, left)?;
         }
+    }
+}
+
+impl Listener {
+    /// The thread that waits in [`accept_within`](Self::accept_within): another thread, or a signal handler, can
+    /// end its wait.
+    ///
+    /// ```
+    /// use bellwire::connect::cm::{Listener, Retry};
+    /// use bellwire::{Device, Error};
+    /// use std::time::Duration;
+    ///
+    /// let device = Device::open("soft")?;
+    /// let mut listener = Listener::bind(&device, ("127.0.0.1", 0), 1, Retry::default())?;
+    /// let waiters = listener.waiters().clone();
+    /// let accepting = std::thread::spawn(move || listener.accept_within(Duration::MAX).err());
+    /// waiters.wake();
+    /// assert!(matches!(accepting.join().unwrap(), Some(Error::Woken)));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 }
 
