@@ -13,8 +13,12 @@
  * Errors. Functions that set something up throw bellwire::call_error, which has the code, and the texts
  * of bw_strerror() and bw_last_error(). Data path functions (post_*, ring_*, poll*), poll() and arm() of
  * a link, req_notify(), and take() and return_block() of blocks never throw: they return what the C
- * function returns. If no event is there, get_cq_event() and get_async_event() return an empty
+ * function returns. If no event is there, or a signal or wake() has ended the wait (BW_EINTR,
+ * BW_EWOKEN), get_cq_event(), get_async_event(), get_event() and accept() of links return an empty
  * optional instead of throwing.
+ *
+ * Cancellation (pthread_cancel) is deferred within each call, as in C. It unwinds the stack at the
+ * program's own cancellation points, not in a destructor of these classes.
  *
  * Structs, numbers and flags are those of C. sized<bw_..._info>() returns a zeroed struct with its
  * size set; functions without arguments fill those that have defaults: qp_init_attr(), connect_attr()
@@ -169,6 +173,12 @@ namespace detail {
 
 inline int srq_destroy(bw_srq *srq) { return bw_srq_destroy(srq, nullptr, nullptr); }
 
+/* Nothing has come, in the time or before a signal or another thread has ended the wait. */
+inline bool nothing_came(int code) noexcept
+{
+    return code == BW_EAGAIN || code == BW_EINTR || code == BW_EWOKEN;
+}
+
 /* Calls a function that creates a handle. */
 template <class T, class F> T *made(const char *call, F make)
 {
@@ -321,6 +331,8 @@ public:
     }
 
     int async_fd() const { return check(bw_device_async_fd(get()), "bw_device_async_fd"); }
+    /* Ends the waits in get_async_event() on it, also from a signal handler, until `awake` is false. */
+    void async_wake(bool awake = true) const noexcept { bw_device_async_wake(get(), awake); }
     void async_set_nonblocking(bool nonblocking) const
     {
         check(bw_device_async_set_nonblocking(get(), nonblocking), "bw_device_async_set_nonblocking");
@@ -331,7 +343,7 @@ public:
         bw_async_event_info info = sized<bw_async_event_info>();
         bw_async_event *raw = nullptr;
         int code = bw_get_async_event(get(), &info, &raw);
-        if (code == BW_EAGAIN)
+        if (detail::nothing_came(code))
             return std::nullopt;
         check(code, "bw_get_async_event");
         return async_event(raw, info);
@@ -574,13 +586,15 @@ public:
         check(bw_comp_channel_set_nonblocking(get(), nonblocking),
               "bw_comp_channel_set_nonblocking");
     }
-    /* Empty if there is no event and the descriptor does not block. Each event has to be
-     * acknowledged. */
+    /* Ends the waits for it, also from a signal handler, until `awake` is false. */
+    void wake(bool awake = true) const noexcept { bw_comp_channel_wake(get(), awake); }
+    /* Empty if there is no event and the descriptor does not block, or the wait was ended. Each event
+     * has to be acknowledged. */
     std::optional<cq_event> get_cq_event() const
     {
         cq_event event{};
         int code = bw_get_cq_event(get(), &event.cqn, &event.context);
-        if (code == BW_EAGAIN)
+        if (detail::nothing_came(code))
             return std::nullopt;
         check(code, "bw_get_cq_event");
         return event;
@@ -938,6 +952,8 @@ public:
         return static_cast<uint32_t>(check(bw_tcp_listener_port(get()), "bw_tcp_listener_port"));
     }
     int fd() const { return check(bw_tcp_listener_fd(get()), "bw_tcp_listener_fd"); }
+    /* Ends the waits for it, also from a signal handler, until `awake` is false. */
+    void wake(bool awake = true) const noexcept { bw_tcp_listener_wake(get(), awake); }
     tcp_conn accept(uint32_t timeout_ms) const
     {
         return tcp_conn(detail::made<bw_tcp_conn>("bw_tcp_accept", [&](bw_tcp_conn **to) {
@@ -975,19 +991,21 @@ public:
     {
     }
     int fd() const { return check(bw_cm_channel_fd(get()), "bw_cm_channel_fd"); }
+    /* Ends the waits for it, also from a signal handler, until `awake` is false. */
+    void wake(bool awake = true) const noexcept { bw_cm_channel_wake(get(), awake); }
     cm_id id(uint32_t port_space, void *context = nullptr) const
     {
         return cm_id(detail::made<bw_cm_id>("bw_cm_id_create", [&](bw_cm_id **to) {
             return bw_cm_id_create(get(), port_space, context, to);
         }));
     }
-    /* Empty if there is no event in this time. The id of a request belongs to the caller:
+    /* Empty if there is no event in this time, or the wait was ended. The id of a request belongs to the caller:
      * cm_id(event.request). */
     std::optional<bw_cm_event> get_event(uint32_t timeout_ms) const
     {
         bw_cm_event event = sized<bw_cm_event>();
         int code = bw_cm_get_event(get(), &event, timeout_ms);
-        if (code == BW_EAGAIN)
+        if (detail::nothing_came(code))
             return std::nullopt;
         check(code, "bw_cm_get_event");
         return event;
@@ -1032,6 +1050,8 @@ public:
         return static_cast<uint32_t>(check(bw_listener_port(get()), "bw_listener_port"));
     }
     int fd() const { return check(bw_listener_fd(get()), "bw_listener_fd"); }
+    /* Ends the waits for it, also from a signal handler, until `awake` is false. */
+    void wake(bool awake = true) const noexcept { bw_listener_wake(get(), awake); }
     /* Links that connect at a time, and how long each may take. */
     void limit_handshakes(uint32_t handshakes, uint64_t within_ns)
     {
@@ -1075,7 +1095,7 @@ public:
     {
         bw_link *made = nullptr;
         int code = bw_link_accept(at.get(), of.get(), &init, timeout_ms, &made);
-        if (code == BW_EAGAIN)
+        if (detail::nothing_came(code))
             return std::nullopt;
         check(code, "bw_link_accept");
         return reliable_link(made);
@@ -1142,6 +1162,8 @@ public:
      * wait. */
     int fd() { return check(bw_link_fd(get()), "bw_link_fd"); }
     int arm() noexcept { return bw_link_arm(get()); }
+    /* Ends the waits for it, also from a signal handler, until `awake` is false. */
+    void wake(bool awake = true) const noexcept { bw_link_wake(get(), awake); }
     /* Polls for a while, then arms and sleeps. */
     int wait(bw_link_wc *wc, int max, const bw_wait &how = wait_init()) noexcept
     {
@@ -1262,7 +1284,7 @@ public:
     {
         bw_link_id link = 0;
         int code = bw_link_set_accept(get(), at.get(), &init, timeout_ms, &link);
-        if (code == BW_EAGAIN)
+        if (detail::nothing_came(code))
             return std::nullopt;
         check(code, "bw_link_set_accept");
         return link;
@@ -1326,6 +1348,8 @@ public:
      * wait. */
     int fd() const { return check(bw_link_set_fd(get()), "bw_link_set_fd"); }
     int arm() noexcept { return bw_link_set_arm(get()); }
+    /* Ends the waits for it, also from a signal handler, until `awake` is false. */
+    void wake(bool awake = true) const noexcept { bw_link_set_wake(get(), awake); }
     /* Polls for a while, then arms and sleeps. */
     int wait(bw_link_set_wc *wc, int max, const bw_wait &how = wait_init()) noexcept
     {

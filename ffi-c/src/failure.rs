@@ -1,6 +1,7 @@
 //! How a set-up call fails: a code, and a text that is kept for `bw_last_error`.
 
 use crate::code::*;
+use bellwire_provider::thread::Uncancelled;
 use hw::connect::tcp::TcpError;
 use hw::memory::MemoryError;
 use hw::queue::PostError;
@@ -145,8 +146,15 @@ impl From<MemoryError> for Failure {
 }
 
 /// Runs a set-up call, and returns its result or the code of its failure. The text of the failure, or
-/// of a panic, is kept for `bw_last_error`.
+/// of a panic, is kept for `bw_last_error`. Cancellation of the thread is deferred until it returns.
 pub(crate) fn guard<R: Answer>(call: impl FnOnce() -> Result<R, Failure>) -> c_int {
+    let _whole = Uncancelled::new();
+    guard_poll(call)
+}
+
+/// As [`guard`], for polls of links, which are on the data path: they defer cancellation where they have to.
+#[inline]
+pub(crate) fn guard_poll<R: Answer>(call: impl FnOnce() -> Result<R, Failure>) -> c_int {
     // The objects of a call that panicked can only be destroyed by the caller, and are made of parts
     // that tolerate a panic (see the header's conventions on BW_EINTERNAL).
     let failure = match catch_unwind(AssertUnwindSafe(call)) {

@@ -4,7 +4,7 @@ use super::{bw_cm_channel, bw_cm_id, contexts, milliseconds};
 use crate::ah::bw_ah_attr;
 use crate::code::BW_EAGAIN;
 use crate::failure::{Failure, guard};
-use crate::handle::{self, get};
+use crate::handle::{self, get, peek};
 use crate::sized::{self, Versioned};
 use crate::waits::wake;
 use hw::connect::cm::{Conn, Event, EventKind};

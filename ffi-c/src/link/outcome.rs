@@ -3,7 +3,7 @@
 use super::bw_link;
 use crate::array::{Element, poll_older};
 use crate::code::BW_ENULL;
-use crate::failure::{Failure, guard};
+use crate::failure::{Failure, guard, guard_poll};
 use crate::handle::get_mut;
 use crate::wc::came;
 use hw::fault::outcome::{Doubt, Outcome};
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn bw_link_poll_sized(
     }
     let mut place = wc;
     let limit = usize::try_from(max).unwrap_or(0);
-    guard(|| {
+    guard_poll(|| {
         // SAFETY: the header's conventions on handles; the caller owns the link.
         let link = unsafe { &mut (*link).link };
         // SAFETY: the array has room for `max` outcomes, and the link returns no more.

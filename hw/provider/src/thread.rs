@@ -1,6 +1,7 @@
-//! Starting threads of the library.
+//! Starting threads of the library, and deferring the cancellation of the program's.
 
 use std::io;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::thread::{Builder, JoinHandle};
@@ -60,6 +61,64 @@ pub fn start<T: Send + 'static>(
     let _blocked = Blocked::all();
     #[expect(clippy::disallowed_methods, reason = "all threads are started here")]
     Builder::new().name(name.to_owned()).spawn(run)
+}
+
+/// Defers the cancellation of this thread (pthread_cancel(3)) until it is dropped. Cancellation unwinds the stack from
+/// within a call of the C library, and Rust's functions must not be unwound like that.
+#[derive(Debug)]
+#[must_use = "it ends when it is dropped"]
+pub struct Uncancelled {
+    /// The state before.
+    #[cfg(not(miri))]
+    before: libc::c_int,
+    /// The state is that of a thread.
+    of_this_thread: PhantomData<*mut ()>,
+}
+
+#[cfg(not(miri))]
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+/// The number of `PTHREAD_CANCEL_DISABLE` in glibc and musl.
+#[cfg(not(miri))]
+const DISABLE: libc::c_int = 1;
+
+impl Uncancelled {
+    /// Defers it from here on.
+    #[inline]
+    pub fn new() -> Self {
+        #[cfg(not(miri))]
+        let mut before = 0;
+        // SAFETY: writes one number; it is no cancellation point.
+        #[cfg(not(miri))]
+        unsafe {
+            pthread_setcancelstate(DISABLE, &raw mut before)
+        };
+        Self {
+            #[cfg(not(miri))]
+            before,
+            of_this_thread: PhantomData,
+        }
+    }
+}
+
+impl Default for Uncancelled {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Uncancelled {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the state is one that the call has returned; it is no cancellation point, also where cancellation
+        // is pending.
+        #[cfg(not(miri))]
+        unsafe {
+            pthread_setcancelstate(self.before, null_mut())
+        };
+    }
 }
 
 #[cfg(all(test, not(loom), not(miri)))]

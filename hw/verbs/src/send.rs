@@ -14,6 +14,7 @@ use crate::error::Error;
 use bellwire_core::port::{self, Staged};
 use bellwire_core::wqe::{SendRing, SendWqe, fm_ce_se_at, opcode};
 use bellwire_core::wr::WcStatus;
+use bellwire_provider::thread::Uncancelled;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub struct SendDoorbell {
     pub(super) ring: SendRing<'static>,
     /// For requests that are not posted by `ibv_wr_*`.
     pub(super) chain: Chain,
+    /// Posting is a system call of the C library, and so a cancellation point.
+    calls: bool,
 }
 
 impl SendDoorbell {
@@ -34,7 +37,13 @@ impl SendDoorbell {
     /// The ring is that of the queue pair's send queue, and outlives this.
     pub unsafe fn new(qp: Arc<Qp>, ring: SendRing<'static>) -> Result<Self, Error> {
         let chain = Chain::new(if qp.extended().is_some() { 1 } else { LENGTH })?;
-        Ok(Self { qp, ring, chain })
+        let calls = qp.posts_by_system_call();
+        Ok(Self {
+            qp,
+            ring,
+            chain,
+            calls,
+        })
     }
 
     /// Posts the one staged entry, a request with this opcode whose data are in one piece, from what the
@@ -92,6 +101,7 @@ impl SendDoorbell {
                     qp: own,
                     ring,
                     chain,
+                    ..
                 } = self;
                 extended::post::<{ address::NONE }>(own, qp.as_ptr(), *ring, chain, from, to)
             },
@@ -109,6 +119,7 @@ impl SendDoorbell {
             qp: own,
             ring,
             chain,
+            ..
         } = self;
         let (own, ring) = (&**own, *ring);
         // Held until the end: a list is posted after its requests were read.
@@ -158,6 +169,24 @@ impl SendDoorbell {
 unsafe impl port::SendDoorbell for SendDoorbell {
     #[inline(always)]
     unsafe fn ring(&mut self, staged: &Staged) {
+        match self.calls {
+            true => self.ring_whole(staged),
+            false => self.ring_now(staged),
+        }
+    }
+}
+
+impl SendDoorbell {
+    /// Posts what is staged, while cancellation of the thread is deferred.
+    #[cold]
+    #[inline(never)]
+    fn ring_whole(&mut self, staged: &Staged) {
+        let _whole = Uncancelled::new();
+        self.ring_now(staged);
+    }
+
+    #[inline(always)]
+    fn ring_now(&mut self, staged: &Staged) {
         let (to, entry, known) = (staged.counter, staged.last, staged.known);
         // SAFETY: the last entry is staged.
         let (fm_ce_se, inline) = (unsafe { fm_ce_se_at(entry) }, known.inline());

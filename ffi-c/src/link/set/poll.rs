@@ -6,7 +6,7 @@ use super::super::outcome::bw_link_wc;
 use super::{bw_link_id, bw_link_set};
 use crate::array::{Element, poll_older};
 use crate::code::{BW_ENULL, BW_EUNSUPPORTED};
-use crate::failure::{Failure, guard};
+use crate::failure::{Failure, guard, guard_poll};
 use crate::handle::{get, get_mut};
 use hw::link::{LinkCompletion, LinkId, LinkSet};
 use std::ffi::{c_int, c_void};
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn bw_link_set_poll_sized(
     }
     let mut place = wc;
     let limit = usize::try_from(max).unwrap_or(0);
-    guard(|| {
+    guard_poll(|| {
         // SAFETY: the header's conventions on handles; the caller owns the set.
         let set = unsafe { &mut (*set).set };
         // SAFETY: the array has room for `max` outcomes, and the set returns no more.

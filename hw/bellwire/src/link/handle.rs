@@ -16,6 +16,7 @@ use crate::pd::Pd;
 use bellwire_core::fault::Fault;
 use bellwire_core::queue::Completion;
 use bellwire_provider::backoff::Backoff;
+use bellwire_provider::thread::Uncancelled;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -160,6 +161,7 @@ impl Link {
     #[cold]
     #[inline(never)]
     fn fails(&mut self) {
+        let _whole = Uncancelled::new();
         let failed = std::mem::take(&mut self.failed);
         self.member.begin(&mut self.cq, failed);
     }
@@ -168,6 +170,8 @@ impl Link {
     #[cold]
     #[inline(never)]
     fn poll_slow(&mut self, limit: usize, each: &mut dyn FnMut(LinkCompletion)) -> usize {
+        // The fast path makes no system call of the C library.
+        let _whole = Uncancelled::new();
         let before = self.state();
         let count = self.advance(limit, each);
         self.update_sleep(before);

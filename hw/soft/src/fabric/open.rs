@@ -89,6 +89,8 @@ pub fn open_memory(
     device: u64,
     memory: &Memory,
 ) -> Result<Mapped, Refusal> {
+    // A poll may be the first that needs the memory, and closing descriptors is a cancellation point.
+    let _whole = bellwire_provider::thread::Uncancelled::new();
     let pid = pid.ok_or(Refusal::Unfit)?;
     let wanted = Found {
         id: FileId {

@@ -276,6 +276,11 @@ impl Qp {
         from
     }
 
+    /// Whether posting sends is a system call of the C library, as on Soft-RoCE.
+    pub(super) fn posts_by_system_call(&self) -> bool {
+        self.context.is_rxe
+    }
+
     /// The counter after the last entry that was posted.
     pub(super) fn posted(&self) -> u32 {
         self.send_at.load(Ordering::Relaxed)

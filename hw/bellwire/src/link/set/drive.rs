@@ -101,6 +101,8 @@ impl LinkSet {
         limit: usize,
         each: &mut dyn FnMut(LinkId, LinkCompletion),
     ) -> usize {
+        // The fast path makes no system call of the C library.
+        let _whole = bellwire_provider::thread::Uncancelled::new();
         self.take_aside();
         if self.polls_left == 0 {
             self.polls_left = self.init.check_every.max(1);
