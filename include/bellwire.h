@@ -299,11 +299,14 @@ typedef enum bw_error {
     // Memory to be registered cannot be accessed: `bw_last_error` names the first page (EFAULT of
     // `ibv_reg_mr`).
     BW_EFAULT = -35,
+    // The handle belongs to the process that this one was forked from: a child opens the device again,
+    // and makes objects of its own.
+    BW_EFORK = -36,
     // A signal handler of the program has interrupted a call that waits without a limit. Call it again, unless
     // the program is to end.
-    BW_EINTR = -36,
+    BW_EINTR = -37,
     // The waits for the object were ended, by the function whose name ends with _wake.
-    BW_EWOKEN = -37,
+    BW_EWOKEN = -38,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -2291,7 +2294,7 @@ int bw_device_at(uint32_t index,
 // the real clock. "auto" is the best device available; `bw_device_choice` explains the choice.
 // "soft:NAME" is this process's node of the fabric of that name: its queue pairs reach those of all
 // processes of the same user that have opened it as well. Regions that are created on it are memory
-// that these processes map. It does not survive a fork: the child has to open it again.
+// that these processes map. It does not survive a fork: a child that opens it again has a node of its own.
 //
 // Owner: the caller, until `bw_device_close`.
 // Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (the fabric has 4096
