@@ -9,7 +9,7 @@ use crate::wire::{
 };
 use bellwire::memory::Mapping;
 use bellwire::wqe::opcode;
-use bellwire::{ConnectAttr, Cq, Device, Mr, Pd, Qp, QpInit, Region};
+use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Mr, Pd, Qp, QpInit, Region};
 use bellwire_tests::fixture::{ALL, post_recv, until};
 use bellwire_tests::parent::{Parent, card, number, read_card};
 use serde_json::{Value, json};
@@ -316,8 +316,10 @@ impl Attacker {
         assert_ne!(at, libc::MAP_FAILED);
         let held = kinds::withhold(at.cast(), kinds::BYTES)?;
         let place = NonNull::new(at.cast()).expect("mapped");
+        // Registering would wait for pages that never come.
+        let access = ALL | AccessFlags::ON_DEMAND;
         // SAFETY: it stays, and nobody here touches it.
-        let mr = unsafe { self.pd.register(place, kinds::BYTES, ALL) }.expect("a registration");
+        let mr = unsafe { self.pd.register(place, kinds::BYTES, access) }.expect("a registration");
         self.withheld.push((mr, held));
         Ok(at.expose_provenance() as u64)
     }
