@@ -16,6 +16,7 @@ pub mod be;
 pub mod cqe;
 pub mod event;
 pub mod fault;
+pub mod guarded;
 pub mod link;
 pub mod op;
 pub mod port;

@@ -1,5 +1,7 @@
 //! Memory that cannot be accessed, limits on it, and core files.
 
+mod gone;
+
 use crate::Area;
 use bellwire::memory::{Mapping, MemoryError, Pages};
 use bellwire::{AccessFlags, Device, Error, Pd, Region};
@@ -9,7 +11,15 @@ use std::fs;
 use std::ptr::{NonNull, null_mut};
 
 pub const AREA: Area = Area {
-    roles: &[("memory_fsize", small_files), ("memory_core", dumps)],
+    roles: &[
+        ("memory_fsize", small_files),
+        ("memory_core", dumps),
+        ("memory_target", gone::at_the_target),
+        ("memory_home", gone::at_home),
+        ("memory_receiver", gone::at_the_receiver),
+        ("memory_outcomes", gone::each_has_one_outcome),
+        ("memory_handlers", gone::other_faults_are_the_programs),
+    ],
     tests: &[
         (
             "memory::registration_finds_the_first_bad_page",
@@ -24,6 +34,15 @@ pub const AREA: Area = Area {
         }),
         ("memory::core_files_leave_regions_out", core_flags),
         ("memory::a_core_file_is_small", || ends("memory_core")),
+        ("memory::gone_at_the_target", || ends("memory_target")),
+        ("memory::gone_at_home", || ends("memory_home")),
+        ("memory::gone_at_the_receiver", || ends("memory_receiver")),
+        ("memory::each_request_has_one_outcome", || {
+            ends("memory_outcomes")
+        }),
+        ("memory::other_faults_are_the_programs", || {
+            ends("memory_handlers")
+        }),
     ],
 };
 

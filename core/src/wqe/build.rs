@@ -207,7 +207,7 @@ unsafe fn copy_over_end(from: &[u8], to: NonNull<u8>, room: usize, start: NonNul
 /// # Safety
 /// `to` is valid for writes of `from.len()` bytes.
 #[inline(always)]
-pub(crate) unsafe fn copy_short(from: &[u8], to: NonNull<u8>) {
+unsafe fn copy_short(from: &[u8], to: NonNull<u8>) {
     #[inline(always)]
     unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
         let last = len - size_of::<T>();

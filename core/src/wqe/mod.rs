@@ -36,7 +36,7 @@ mod view;
 
 pub use crate::op::opcode;
 pub use build::{EntryWriter, SendRing, build, fm_ce_se_at};
-pub(crate) use build::{Owner, build_at, build_nop, copy_short, ctrl_at, prefix, rebuild};
+pub(crate) use build::{Owner, build_at, build_nop, ctrl_at, prefix, rebuild};
 pub use decode::{Atomic, Destination, Malformed, Request, data_offset, operation_offset};
 pub use error::PostError;
 pub use first_block::FirstBlock;

@@ -4,6 +4,7 @@ use super::error::MemoryError;
 use super::fault;
 use super::pages::base_page;
 use super::region::check;
+use bellwire_core::guarded::touch;
 use std::io;
 
 /// What a device does with registered memory.
@@ -66,7 +67,7 @@ impl Use {
         for page in (start..start + length).step_by(base_page()) {
             let page = std::ptr::with_exposed_provenance_mut(page);
             // SAFETY: installed. What is mapped there is memory that a device is to access.
-            let touched = unsafe { fault::touch(page, self == Self::Write) };
+            let touched = unsafe { touch(page, self == Self::Write) };
             touched.map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
         }
         Ok(())

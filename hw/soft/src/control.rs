@@ -250,6 +250,8 @@ impl Hca {
         length: u64,
         access: AccessFlags,
     ) -> Result<u32, Error> {
+        // Where there is none, accesses that fault end the process, as any other of its own does.
+        let _without = bellwire_memory::fault::install();
         let mut control = self.control();
         control.alive()?;
         let index = control.take_key()?;

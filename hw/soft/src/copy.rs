@@ -6,9 +6,9 @@
 //! a data race; it only decides which bytes are seen. The program accesses such memory as the bytes of a
 //! `Region`, never as a slice, and by atomics.
 
-#[cfg(not(tsan))]
-use std::sync::atomic::fence;
-use std::sync::atomic::{Ordering, compiler_fence};
+use bellwire_core::guarded::copy_long;
+pub(super) use bellwire_core::guarded::{Fault, SHORT, copy_short};
+use bellwire_memory::fault::is_accessible;
 
 /// Bytes that stay readable while this is used.
 #[derive(Clone, Copy, Debug)]
@@ -33,207 +33,34 @@ impl Span {
     }
 }
 
+/// Whether all of this memory can still be read. For what is to be reported after a fault.
+#[cold]
+pub(super) fn can_read(from: *const u8, len: usize) -> bool {
+    is_accessible(from.cast_mut(), len, false)
+}
+
+/// Whether all of this memory can still be written.
+#[cold]
+pub(super) fn can_write(to: *mut u8, len: usize) -> bool {
+    is_accessible(to, len, true)
+}
+
 /// Copies `len` bytes. Source and destination may overlap.
 ///
+/// # Errors
+/// One of them cannot be accessed any more; a part may have been copied.
+///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes. Meanwhile, the program accesses `to` only by
-/// atomics (`bellwire_core::shared`), and writes `from` only by atomics.
-#[cfg(not(tsan))]
+/// `from` is valid for reads and `to` for writes of `len` bytes, but for what the program has unmapped, protected or
+/// truncated. Meanwhile, the program accesses `to` only by atomics (`bellwire_core::shared`), and writes `from` only
+/// by atomics.
 #[inline(always)]
-pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: each arm stays within the `len` bytes for which the caller guarantees both pointers.
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> Result<(), Fault> {
+    // SAFETY: as the caller guarantees.
     unsafe {
         match len {
             ..=SHORT => copy_short(from, to, len),
-            _ => {
-                let last = from.add(len - 8).cast::<u64>().read_unaligned();
-                to.copy_from(from, len - 8);
-                write_last(to.add(len - 8), last);
-            }
-        }
-    }
-}
-
-/// Most bytes that [`copy_short`] copies.
-pub(super) const SHORT: usize = 32;
-
-/// Like [`copy`], of up to [`SHORT`] bytes: it calls nothing, so that a function that calls nothing else saves no
-/// registers.
-///
-/// # Safety
-/// Those of [`copy`]; and `len` is at most [`SHORT`].
-#[cfg(not(tsan))]
-#[inline(always)]
-pub(super) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
-    debug_assert!(len <= SHORT);
-    // SAFETY: each arm stays within the `len` bytes for which the caller guarantees both pointers, and that there
-    // are no more.
-    unsafe {
-        // Most short messages are one word: it is not looked up in a table of jumps.
-        const WORD: usize = size_of::<u64>();
-        if to.addr().is_multiple_of(WORD) && len == WORD {
-            let value = from.cast::<u64>().read_unaligned();
-            // Release: pairs with the Acquire of a peer that polls the word. It is aligned, so this is one store.
-            fence(Ordering::Release);
-            return to.cast::<u64>().write_volatile(value);
-        }
-        // Between the two, so that the compiler does not make a case of the table of what is above.
-        compiler_fence(Ordering::Release);
-        match len {
-            0 => {}
-            1 => word::<u8>(from, to),
-            2 => word::<u16>(from, to),
-            4 => word::<u32>(from, to),
-            8 => word::<u64>(from, to),
-            3 => {
-                let (others, last) = (from.cast::<u16>().read_unaligned(), from.add(2).read());
-                to.cast::<u16>().write_unaligned(others);
-                // Release: pairs with the Acquire of a peer that polls the last byte.
-                fence(Ordering::Release);
-                to.add(2).write_volatile(last);
-            }
-            5..=7 => {
-                let head = from.cast::<u32>().read_unaligned();
-                let tail = from.add(len - 3).cast::<u16>().read_unaligned();
-                let last = from.add(len - 1).read();
-                to.cast::<u32>().write_unaligned(head);
-                to.add(len - 3).cast::<u16>().write_unaligned(tail);
-                // Release: pairs with the Acquire of a peer that polls the last byte.
-                fence(Ordering::Release);
-                to.add(len - 1).write_volatile(last);
-            }
-            9..=16 => {
-                let head = from.cast::<u64>().read_unaligned();
-                let last = from.add(len - 8).cast::<u64>().read_unaligned();
-                to.cast::<u64>().write_unaligned(head);
-                write_last(to.add(len - 8), last);
-            }
-            17..=SHORT => {
-                let head = from.cast::<[u64; 2]>().read_unaligned();
-                let [tail, last] = from.add(len - 16).cast::<[u64; 2]>().read_unaligned();
-                to.cast::<[u64; 2]>().write_unaligned(head);
-                to.add(len - 16).cast::<u64>().write_unaligned(tail);
-                write_last(to.add(len - 8), last);
-            }
-            _ => std::hint::unreachable_unchecked(),
-        }
-    }
-}
-
-/// An eight-byte store that lies within a block of this size is seen whole. x86-64: a cache line, if it is
-/// cached (Intel SDM 3A, "Guaranteed Atomic Operations"). Elsewhere aligned words only (Arm ARM B2,
-/// "Requirements for single-copy atomicity").
-#[cfg(not(tsan))]
-const WHOLE: usize = if cfg!(target_arch = "x86_64") { 64 } else { 8 };
-
-/// Writes the last eight bytes of a copy after everything before them, and the last of them not before the
-/// others.
-///
-/// # Safety
-/// `to` is valid for writes of eight bytes.
-#[cfg(not(tsan))]
-#[inline(always)]
-unsafe fn write_last(to: *mut u8, last: u64) {
-    // SAFETY: the caller guarantees that the bytes are writable.
-    unsafe {
-        // Release: pairs with the Acquire of a peer that polls the last word.
-        fence(Ordering::Release);
-        if to.addr() % WHOLE <= WHOLE - size_of::<u64>() {
-            to.cast::<u64>().write_unaligned(last);
-        } else {
-            let bytes = last.to_ne_bytes();
-            to.copy_from_nonoverlapping(bytes.as_ptr(), 7);
-            // Release: pairs with the Acquire of a peer that polls the last byte.
-            fence(Ordering::Release);
-            to.add(7).write_volatile(bytes[7]);
-        }
-    }
-}
-
-/// The same for ThreadSanitizer, which regards the device as a thread: copies use atomics, so that two
-/// concurrent copies of the same bytes are not a race. A copy and a non-atomic access by the program still
-/// are.
-///
-/// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes. Meanwhile, the program accesses `to`, and
-/// writes `from`, only by atomics.
-#[cfg(tsan)]
-pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    use std::sync::atomic::{AtomicU8, AtomicU64};
-    const WORD: usize = size_of::<u64>();
-    // SAFETY: within the `len` bytes for which the caller guarantees `from`.
-    let byte =
-        |at: usize| unsafe { AtomicU8::from_ptr(from.cast_mut().add(at)).load(Ordering::Relaxed) };
-    // All are read before any is written, since the two may overlap.
-    let bytes: Vec<u8> = (0..len).map(byte).collect();
-    let mut rest = &bytes[..];
-    while let Some((first, others)) = rest.split_first() {
-        // SAFETY: within the `len` bytes for which the caller guarantees `to`.
-        let to = unsafe { to.add(len - rest.len()) };
-        // Release: pairs with the Acquire of a peer that polls the last byte, or the last word.
-        rest = match rest.split_first_chunk::<WORD>() {
-            Some((word, behind)) if to.addr().is_multiple_of(WORD) => {
-                // SAFETY: the word is among these bytes, and aligned.
-                let at = unsafe { AtomicU64::from_ptr(to.cast()) };
-                at.store(u64::from_ne_bytes(*word), Ordering::Release);
-                behind
-            }
-            _ => {
-                // SAFETY: the byte is one of these.
-                unsafe { AtomicU8::from_ptr(to) }.store(*first, Ordering::Release);
-                others
-            }
-        };
-    }
-}
-
-/// # Safety
-/// Those of [`copy`].
-#[cfg(tsan)]
-pub(super) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller guarantees all of it.
-    unsafe { copy(from, to, len) };
-}
-
-/// # Safety
-/// The conditions of [`copy`], for the size of T.
-#[cfg(not(tsan))]
-#[inline(always)]
-unsafe fn word<T: Copy>(from: *const u8, to: *mut u8) {
-    // SAFETY: the caller guarantees both pointers for the size of T. A volatile store of an aligned word is a
-    // single store.
-    unsafe {
-        let value = from.cast::<T>().read_unaligned();
-        fence(Ordering::Release);
-        if to.cast::<T>().is_aligned() {
-            to.cast::<T>().write_volatile(value);
-        } else {
-            to.cast::<T>().write_unaligned(value);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_length_and_overlap() {
-        for len in 0..200 {
-            for shift in 0..3 {
-                let mut memory: Vec<u8> = (0..250).map(|b| b as u8).collect();
-                let expected: Vec<u8> = memory[..len].to_vec();
-                let base = memory.as_mut_ptr();
-                // SAFETY: source and destination lie within the 250 bytes.
-                unsafe {
-                    match len {
-                        ..=SHORT => copy_short(base, base.add(shift), len),
-                        _ => copy(base, base.add(shift), len),
-                    }
-                };
-                assert_eq!(&memory[shift..shift + len], &expected[..], "{len} {shift}");
-                assert_eq!(memory[shift + len], (shift + len) as u8);
-            }
+            _ => copy_long(from, to, len),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::receive::{Message, Origin, Unfilled};
 use super::remote;
 use super::respond::Blame;
 use super::run::Stop;
-use bellwire_core::cqe::Source;
+use bellwire_core::cqe::{Source, Syndrome};
 use bellwire_core::wqe::{AddressVector, SendWqe};
 use std::sync::atomic::Ordering;
 
@@ -101,6 +101,7 @@ pub(super) fn hand_over(
         // Without a receive, the datagram is dropped.
         Ok(()) => Ok(()),
         Err(Unfilled::Empty | Unfilled::Gone) => Err(Stop::Dropped),
+        Err(Unfilled::Unread) => Err(Stop::local(Syndrome::LOCAL_PROT)),
         Err(Unfilled::Failed(_)) => Err(Stop::Receiver(Blame::Receive)),
         Err(Unfilled::Overrun) => Err(Stop::Receiver(Blame::Overrun)),
     }

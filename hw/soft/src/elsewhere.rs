@@ -1,6 +1,6 @@
 //! Executes requests whose data is in another process, or arrives in parts.
 
-use super::copy::{Span, copy};
+use super::copy::{Fault, Span, can_write, copy};
 use super::hca::Hca;
 use super::qp::SendWork;
 use super::receive::{Fetch, Message};
@@ -40,13 +40,22 @@ pub(super) fn fetched<T: Service>(
         let to = responder.reach(hca, remote, length, access)?;
         let places = [(to.expose_provenance() as u64, length)];
         let Some(kind) = receive else {
-            return fetch(&places).then_some(0).ok_or(Answer::Silent);
+            return fetch(&places)
+                .then_some(0)
+                .ok_or_else(|| unfetched_by(to, length));
         };
         let message = message(wqe, kind, nothing, length);
-        responder.receive(hca, &message, || {
-            fetch(&places).then_some(()).ok_or(Syndrome::WR_FLUSH)
-        })?;
-        Ok(0)
+        let mut unfetched = None;
+        let received = responder.receive(hca, &message, || {
+            fetch(&places).then_some(()).ok_or_else(|| {
+                unfetched = Some(unfetched_by(to, length));
+                Syndrome::WR_FLUSH
+            })
+        });
+        match unfetched {
+            Some(answer) => Err(answer),
+            None => received.map(|()| 0),
+        }
     };
     answered::<T>(run())
 }
@@ -68,6 +77,16 @@ pub(super) fn place_part<T: Service>(
     let access = AccessFlags::REMOTE_WRITE;
     let to = responder.reach(hca, remote, total, access)?;
     // SAFETY: checked just before, under the lock; the part lies within the whole.
-    unsafe { copy(bytes.start(), to.add(at as usize), bytes.len()) };
-    Ok(())
+    let copied = unsafe { copy(bytes.start(), to.add(at as usize), bytes.len()) };
+    copied.map_err(|Fault| Answer::FAULT)
+}
+
+/// What comes of data that was not copied to where a WRITE says: the target cannot be written any more, or the requester
+/// is gone.
+#[cold]
+fn unfetched_by(to: *mut u8, length: u64) -> Answer {
+    match can_write(to, length as usize) {
+        true => Answer::Silent,
+        false => Answer::FAULT,
+    }
 }

@@ -1,7 +1,7 @@
 //! A WRITE or a READ of one element on a reliable connection: rung alone, where [`short`](super::short) comes here with
 //! what is not inline, or with others. Whatever is otherwise than usual changes nothing here.
 
-use super::copy::copy;
+use super::copy::{Fault, copy};
 use super::hca::Hca;
 use super::qp::SendWork;
 use super::remote::reach_there;
@@ -88,16 +88,19 @@ impl Transfer {
 
     /// Copies to or from the peer's memory.
     ///
+    /// # Errors
+    /// One of them cannot be accessed any more.
+    ///
     /// # Safety
     /// The place has been found for this transfer, and is still valid, as is the local memory.
     #[inline(always)]
-    pub unsafe fn copy(&self, place: *mut u8) {
+    pub unsafe fn copy(&self, place: *mut u8) -> Result<(), Fault> {
         // SAFETY: the caller guarantees both.
         unsafe {
             if self.reads {
-                copy(place, self.local, self.len);
+                copy(place, self.local, self.len)
             } else {
-                copy(self.local, place, self.len);
+                copy(self.local, place, self.len)
             }
         }
     }
@@ -115,7 +118,7 @@ pub(super) fn transfer_here(
     let Transfer { target, len, .. } = transfer;
     let place = usual_place(hca, work, target, len as u64, transfer.access())?;
     // SAFETY: the target was checked in this section.
-    unsafe { transfer.copy(place) };
+    unsafe { transfer.copy(place) }.ok()?;
     Some(transfer)
 }
 

@@ -10,10 +10,10 @@ mod short;
 pub(super) use arrived::Arrived;
 pub(super) use short::InlineMessage;
 
-use super::copy::Span;
+use super::copy::{Fault, Span, can_write};
 use super::cq::CqCtx;
 use super::hca::Hca;
-use super::lists::gather;
+use super::lists::{can_read_all, gather};
 use super::mr::{Local, Reach};
 use super::srq::SrqCtx;
 use crate::event::EventType;
@@ -180,6 +180,8 @@ pub(super) enum Unfilled {
     Overrun,
     /// The sender is gone before its data was copied: as if no request had arrived.
     Gone,
+    /// The sender cannot read its data any more: likewise.
+    Unread,
 }
 
 impl OwnQueue {
@@ -238,7 +240,7 @@ impl RecvWork {
             let filled = claim
                 .unless(claimed())
                 .and_then(|()| claim.fill(hca, message));
-            if matches!(filled, Err(Unfilled::Gone)) {
+            if matches!(filled, Err(Unfilled::Gone | Unfilled::Unread)) {
                 // The receive stays for the next message.
                 queue.consumer = queue.consumer.wrapping_sub(1);
             }
@@ -311,10 +313,19 @@ impl RecvWork {
     ) -> Result<(), Unfilled> {
         if let Receives::Own(queue) = &mut self.source {
             let claim = queue.claim(self.qpn, self.pd).ok_or(Unfilled::Empty)?;
-            return claim.fill_datagram(hca, message, origin);
+            let filled = claim.fill_datagram(hca, message, origin);
+            if matches!(filled, Err(Unfilled::Unread)) {
+                // The receive stays for the next message.
+                queue.consumer = queue.consumer.wrapping_sub(1);
+            }
+            return filled;
         }
         let claim = self.claim_shared(None).ok_or(Unfilled::Empty)?;
-        claim.fill_datagram(hca, message, origin)
+        let filled = claim.fill_datagram(hca, message, origin);
+        if matches!(filled, Err(Unfilled::Unread)) {
+            claim.fail(Syndrome::WR_FLUSH);
+        }
+        filled
     }
 
     /// Claims a receive of a shared receive queue: the one that is held, if there is one.
@@ -370,6 +381,9 @@ impl<R: Lists> Claim<R> {
         let filled = self
             .unless(claimed())
             .and_then(|()| self.fill(hca, message));
+        if matches!(filled, Err(Unfilled::Unread)) {
+            self.fail(Syndrome::WR_FLUSH);
+        }
         if matches!(filled, Err(Unfilled::Gone)) {
             // As for a message of which only the beginning has arrived.
             self.fail(Syndrome::WR_FLUSH);
@@ -385,12 +399,13 @@ impl<R: Lists> Claim<R> {
         }
         // SAFETY: the receive is claimed; the elements were checked just before, and have room for the whole
         // message.
-        unsafe {
+        let placed = unsafe {
             let mut placer = Placer::new(self.ring.elements(self.index));
             placer.skip(at as usize);
             placer.put(bytes.start(), bytes.len());
-        }
-        Ok(())
+            placer.done()
+        };
+        placed.map_err(|Fault| Unfilled::Failed(Syndrome::REMOTE_OP))
     }
 
     /// Places a message, and completes the receive.
@@ -403,11 +418,15 @@ impl<R: Lists> Claim<R> {
                 self.fetch(fetch, message.length)?;
             } else if message.length <= INLINE_SCATTER {
                 // SAFETY: 32 bytes are writable, and the data was checked in this section.
-                unsafe { gather(message.data, entry.inline_room().as_mut_ptr()) };
+                unsafe { gather(message.data, entry.inline_room().as_mut_ptr()) }
+                    .map_err(|Fault| Unfilled::Unread)?;
             } else {
                 // SAFETY: the receive is claimed; data and elements were checked in this section, and the
                 // elements have room for the message.
-                unsafe { Placer::new(self.ring.elements(self.index)).put_all(message.data) };
+                let mut placer = Placer::new(unsafe { self.ring.elements(self.index) });
+                // SAFETY: as above.
+                unsafe { placer.put_all(message.data) };
+                (placer.done()).map_err(|Fault| self.after_fault(message.data))?;
             }
         }
         self.complete(&entry)
@@ -427,7 +446,26 @@ impl<R: Lists> Claim<R> {
         if fits && fetch(&places) {
             return Ok(());
         }
+        let writable = places.iter().all(|&(addr, length)| {
+            let place = std::ptr::with_exposed_provenance_mut(addr as usize);
+            can_write(place, length as usize)
+        });
+        if fits && !writable {
+            self.fail(Syndrome::LOCAL_PROT);
+            return Err(Unfilled::Failed(Syndrome::REMOTE_OP));
+        }
         Err(Unfilled::Gone)
+    }
+
+    /// What comes of a fault while this data was copied to the receive's memory. If it is that of the receive, the
+    /// receive completes in error.
+    #[cold]
+    fn after_fault(&self, data: SgeList<'_>) -> Unfilled {
+        if !can_read_all(data) {
+            return Unfilled::Unread;
+        }
+        self.fail(Syndrome::LOCAL_PROT);
+        Unfilled::Failed(Syndrome::REMOTE_OP)
     }
 
     /// Places a datagram after its GRH, and completes the receive.
@@ -440,7 +478,12 @@ impl<R: Lists> Claim<R> {
         self.check(hca, message.length + GRH_BYTES as u64)?;
         // SAFETY: the receive is claimed; data and elements were checked in this section, and the elements
         // have room for header and message.
-        unsafe { self.behind_header(origin).put_all(message.data) };
+        let placed = unsafe {
+            let mut placer = self.behind_header(origin);
+            placer.put_all(message.data);
+            placer.done()
+        };
+        placed.map_err(|Fault| self.after_fault(message.data))?;
         self.complete(&of_datagram(self.answer(message), origin))
     }
 

@@ -4,12 +4,14 @@
 use super::connection::{UNTRIED, responder};
 use super::copy::Span;
 use super::hca::Hca;
+use super::lists::can_read_all;
 use super::mr::Reach;
 use super::qp::{Face, QpCtx, SendWork};
 use super::receive::{Message, Receives, RecvWork, Unfilled};
 use super::srq::SrqCtx;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::cqe::Syndrome;
+use bellwire_core::wqe::SgeList;
 use bellwire_core::wr::Remote;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -25,6 +27,22 @@ pub(super) enum Answer {
     First,
     /// NAK, with the requester's syndrome.
     Nak(Syndrome, Blame),
+    /// No request: the requester cannot read its own data any more.
+    Unread,
+}
+
+impl Answer {
+    /// The responder's memory cannot be accessed any more.
+    pub const FAULT: Self = Self::Nak(Syndrome::REMOTE_ACCESS, Blame::Access);
+
+    /// What comes of a fault while this data was copied to memory of the responder's.
+    #[cold]
+    pub fn after_fault(data: SgeList<'_>) -> Self {
+        match can_read_all(data) {
+            true => Self::FAULT,
+            false => Self::Unread,
+        }
+    }
 }
 
 /// What happened to a responder that refuses a request. It goes to the error state.
@@ -278,6 +296,7 @@ pub(super) fn unfilled(peer: &QpCtx, why: Unfilled) -> Answer {
         Unfilled::Empty => Answer::Rnr(peer.face.min_rnr_timer.load(Ordering::Relaxed)),
         Unfilled::Failed(syndrome) => Answer::Nak(syndrome, Blame::Receive),
         Unfilled::Gone => Answer::Silent,
+        Unfilled::Unread => Answer::Unread,
         Unfilled::Overrun => Answer::Nak(Syndrome::REMOTE_OP, Blame::Overrun),
     }
 }

@@ -4,7 +4,7 @@
 //! `datagram`; both take a receive by `receive`, from the queue pair's own queue or from a shared one. All of
 //! it runs on the thread that executes the request.
 
-use super::copy::copy;
+use super::copy::{Fault, can_read, copy};
 use super::cq::CqCtx;
 use super::datagram;
 use super::gate::Way;
@@ -18,13 +18,13 @@ use super::remote;
 use super::respond::{Answer, Blame, Responder};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::cqe::{CompletedWqe, CqeOpcode, PlainCqe, Syndrome};
+use bellwire_core::guarded::{compare_exchange, fetch_add};
 use bellwire_core::op::{Layout, WrOpcode, opcode};
 use bellwire_core::wqe::{
     Atomic, Data, FirstBlock, Rc, Request, SendWqe, SgeList, Transport, Uc, Ud, Xrc, data_offset,
     fm_ce_se, operation_offset,
 };
 use bellwire_core::wr::QpType;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why execution stopped at an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,6 +299,7 @@ pub(super) fn refused(answer: Answer) -> Stop {
             syndrome,
             responder: Some(blame),
         },
+        Answer::Unread => Stop::local(Syndrome::LOCAL_PROT),
     }
 }
 
@@ -309,6 +310,7 @@ fn unanswered(answer: Answer) -> Result<u32, Stop> {
     match answer {
         Answer::Nak(_, blame @ (Blame::Receive | Blame::Overrun)) => Err(Stop::Receiver(blame)),
         Answer::First => Err(Stop::FirstPacket),
+        Answer::Unread => Err(Stop::local(Syndrome::LOCAL_PROT)),
         _ => Err(Stop::Dropped),
     }
 }
@@ -337,7 +339,9 @@ fn put_inline<T: Service>(
         AccessFlags::REMOTE_WRITE,
     )?;
     // SAFETY: the target was checked in this section.
-    unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
+    let copied = unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
+    // The bytes are in the entry.
+    copied.map_err(|Fault| Answer::FAULT)?;
     Ok(0)
 }
 
@@ -350,7 +354,7 @@ fn write<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u3
         let to = T::responder(hca, work, wqe)?.reach(hca, wqe.remote(T::FIRST), length, access)?;
         // SAFETY: both sides were checked in this section. Elements are not empty, so nothing is copied to a
         // null address.
-        unsafe { gather(data, to) };
+        unsafe { gather(data, to) }.map_err(|Fault| Answer::after_fault(data))?;
         Ok(0)
     };
     answered::<T>(write())
@@ -365,13 +369,20 @@ fn write_with_imm<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> 
         let responder = T::responder(hca, work, wqe)?;
         let to = responder.reach(hca, wqe.remote(T::FIRST), length, access)?;
         let message = message(wqe, CqeOpcode::RespWrImm, data, length);
-        // The receive is claimed first: without one, nothing is written.
-        responder.receive(hca, &message, || {
+        // The receive is claimed first: without one, nothing is written. It is given back after a fault.
+        let mut fault = None;
+        let received = responder.receive(hca, &message, || {
             // SAFETY: source and target were checked in this section.
-            unsafe { gather(data, to) };
-            Ok(())
-        })?;
-        Ok(0)
+            let gathered = unsafe { gather(data, to) };
+            gathered.map_err(|Fault| {
+                fault = Some(Answer::after_fault(data));
+                Syndrome::WR_FLUSH
+            })
+        });
+        match fault {
+            Some(answer) => Err(answer),
+            None => received.map(|()| 0),
+        }
     };
     answered::<T>(write())
 }
@@ -451,7 +462,12 @@ pub(super) fn read_from(hca: &Hca, work: &SendWork, request: &Request<'_>) -> Re
     };
     let from = find.and_then(|responder| {
         let length = request.data().total();
-        responder.reach(hca, remote, length, AccessFlags::REMOTE_READ)
+        let from = responder.reach(hca, remote, length, AccessFlags::REMOTE_READ)?;
+        // Now, while the responder can still refuse the request.
+        match can_read(from, length.min(remote::READ_AT_ONCE) as usize) {
+            true => Ok(from),
+            false => Err(Answer::FAULT),
+        }
     });
     Ok(from.map_err(refused)?.expose_provenance() as u64)
 }
@@ -472,25 +488,29 @@ fn read<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32
         })
         .map_err(refused)?;
     // SAFETY: the source and the elements were checked in this section.
-    unsafe { spread(from, data) };
+    let spread = unsafe { spread(from, data) };
+    spread.map_err(|Fault| match can_read(from, length as usize) {
+        true => Stop::local(Syndrome::LOCAL_PROT),
+        false => refused(Answer::FAULT),
+    })?;
     Ok(length as u32)
 }
 
 /// Executes an atomic. Returns the previous value.
 ///
+/// # Errors
+/// The word cannot be accessed any more.
+///
 /// # Safety
 /// `place` is aligned and points to eight bytes whose owner allows remote atomics; meanwhile they may be
 /// accessed only atomically.
-pub(super) unsafe fn operate(atomic: Atomic, place: *mut u8) -> u64 {
+pub(super) unsafe fn operate(atomic: Atomic, place: *mut u8) -> Result<u64, Fault> {
     // SAFETY: the caller guarantees that `place` is aligned and accessed only atomically.
-    let word = unsafe { AtomicU64::from_ptr(place.cast()) };
-    // SeqCst: a device's atomics have a total order over all its memory.
-    let all = Ordering::SeqCst;
-    match atomic {
-        Atomic::FetchAndAdd(add) => word.fetch_add(add, all),
-        Atomic::CompareAndSwap { compare, swap } => {
-            match word.compare_exchange(compare, swap, all, all) {
-                Ok(old) | Err(old) => old,
+    unsafe {
+        match atomic {
+            Atomic::FetchAndAdd(add) => fetch_add(place.cast(), add),
+            Atomic::CompareAndSwap { compare, swap } => {
+                compare_exchange(place.cast(), compare, swap)
             }
         }
     }
@@ -525,9 +545,10 @@ fn atomic<T: Service>(
         });
     }
     // SAFETY: aligned, and within memory whose owner allows remote atomics.
-    let bytes = unsafe { operate(atomic, place) }.to_ne_bytes();
+    let old = unsafe { operate(atomic, place) }.map_err(|Fault| refused(Answer::FAULT))?;
     // SAFETY: `incoming` has checked the elements, eight bytes in all.
-    unsafe { spread(bytes.as_ptr(), data) };
+    unsafe { spread(old.to_ne_bytes().as_ptr(), data) }
+        .map_err(|Fault| Stop::local(Syndrome::LOCAL_PROT))?;
     Ok(LENGTH as u32)
 }
 

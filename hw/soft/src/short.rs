@@ -274,11 +274,8 @@ fn wrote_here(
     };
     let length = bytes.len() as u64;
     let place = usual_place(hca, work, target, length, AccessFlags::REMOTE_WRITE);
-    if let Some(place) = place {
-        // SAFETY: the target was checked in this section; the data is no longer than a block.
-        unsafe { copy_short(bytes.as_ptr(), place, bytes.len()) };
-    }
-    place.is_some()
+    // SAFETY: the target was checked in this section; the data is no longer than a block.
+    place.is_some_and(|place| unsafe { copy_short(bytes.as_ptr(), place, bytes.len()) }.is_ok())
 }
 
 #[inline(always)]

@@ -166,7 +166,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             // memory is writable until then.
             && unsafe {
                 put_short(cqe, ring.first(oldest.counter))
-                    || put(cqe, self.inline_data(entry, cqe), ring.read(oldest.counter))
+                    || put(cqe, self.inline_data(entry, cqe), ring.read(oldest.counter)).is_ok()
             }
         {
             // SAFETY: just located.

@@ -1,8 +1,9 @@
 //! Payload inline in CQEs.
 
 use super::{CompletionQueue, Naming};
-use crate::cqe::{Cqe64, Cqe128, scatter};
-use crate::wqe::{Data, LIST_END_LKEY, SendRing, SendWqe, copy_short};
+use crate::cqe::{Cqe64, Cqe128, Syndrome, scatter};
+use crate::guarded::{Fault, SHORT, copy_short};
+use crate::wqe::{Data, LIST_END_LKEY, SendRing, SendWqe};
 use crate::wr::{QpType, Sge};
 use core::ptr::{NonNull, with_exposed_provenance_mut};
 
@@ -19,8 +20,8 @@ impl<N: Naming> CompletionQueue<'_, N> {
     }
 }
 
-/// Copies the inline payload of an RDMA READ or atomic to the request's scatter/gather elements.
-/// Returns whether as many bytes as the CQE claims were there, and all of them fitted.
+/// Copies the inline payload of an RDMA READ or atomic to the request's scatter/gather elements. As
+/// [`put`].
 ///
 /// # Safety
 /// The request at `counter` of the ring is in flight, and the memory that it names is writable.
@@ -30,12 +31,12 @@ pub(super) unsafe fn scatter_read(
     ring: SendRing<'_>,
     transport: QpType,
     counter: u32,
-) -> bool {
+) -> Result<(), Syndrome> {
     // SAFETY: in flight, so the poster does not write it.
     let wqe = unsafe { SendWqe::read(ring, counter) };
     let Some(request) = (wqe.request(transport).ok()).filter(|it| it.operation().has_result())
     else {
-        return false;
+        return Err(Syndrome::LOCAL_LENGTH);
     };
     let sges = request.data().filter_map(|data| match data {
         Data::Pointer(sge) => Some(sge),
@@ -46,7 +47,7 @@ pub(super) unsafe fn scatter_read(
 }
 
 /// Copies the payload in the first half of a CQE of a received message to an element of a
-/// scatter/gather list, if there is any, and all of it fits. `false`: nothing was copied.
+/// scatter/gather list, if there is any, and all of it fits. `false`: it was not copied.
 ///
 /// # Safety
 /// The element's memory is writable.
@@ -59,32 +60,38 @@ pub(super) unsafe fn put_short(cqe: &Cqe64, first: Sge) -> bool {
         !data.is_empty() && data.len() <= first.length as usize && first.lkey != LIST_END_LKEY;
     if fits && let Some(to) = NonNull::new(with_exposed_provenance_mut(first.addr as usize)) {
         // SAFETY: the caller guarantees that the memory is writable; the element has this length.
-        unsafe { copy_short(data, to) };
-        return true;
+        return unsafe { copy_short(data.as_ptr(), to.as_ptr(), data.len()) }.is_ok();
     }
     false
 }
 
-/// Copies the inline payload of a CQE to the memory of a scatter/gather list. Returns whether as
-/// many bytes as the CQE claims were there, and all of them fitted.
+/// Copies the inline payload of a CQE to the memory of a scatter/gather list.
+///
+/// # Errors
+/// There were not as many bytes as the CQE claims, or not all of them fitted, or the memory cannot be
+/// written any more.
 ///
 /// # Safety
 /// The list's memory is writable.
 #[inline(always)]
-pub(super) unsafe fn put(cqe: &Cqe64, data: &[u8], list: impl Iterator<Item = Sge>) -> bool {
+pub(super) unsafe fn put(
+    cqe: &Cqe64,
+    data: &[u8],
+    list: impl Iterator<Item = Sge>,
+) -> Result<(), Syndrome> {
+    let mut copied = Ok(());
     let left = scatter(data, list, |sge, bytes| {
-        // SAFETY: the caller guarantees that the memory is writable; `scatter` passes no more bytes
-        // than the element has.
-        unsafe {
-            core::ptr::copy_nonoverlapping(
-                bytes.as_ptr(),
-                with_exposed_provenance_mut(sge.addr as usize),
-                bytes.len(),
-            );
+        let to = with_exposed_provenance_mut::<u8>(sge.addr as usize);
+        for (at, piece) in bytes.chunks(SHORT).enumerate() {
+            // SAFETY: the caller guarantees that the memory is writable; `scatter` passes no more bytes
+            // than the element has.
+            let put = unsafe { copy_short(piece.as_ptr(), to.add(at * SHORT), piece.len()) };
+            copied = copied.and(put);
         }
     });
-    left == 0
-        && cqe
-            .byte_len()
-            .is_some_and(|claimed| claimed as usize == data.len())
+    let claimed = cqe.byte_len().map(|claimed| claimed as usize);
+    if left != 0 || claimed != Some(data.len()) {
+        return Err(Syndrome::LOCAL_LENGTH);
+    }
+    copied.map_err(|Fault| Syndrome::LOCAL_PROT)
 }

@@ -13,7 +13,7 @@ use crate::queue::attach::SrqUser;
 use crate::queue::completion::{Completion, Failure, Success};
 use crate::queue::ledger::{Ledger, Located, Taken};
 use crate::queue::srq::{Consumed, SrqLedger};
-use crate::wr::{WcOpcode, WcStatus};
+use crate::wr::WcOpcode;
 
 /// The queue of a queue pair that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,17 +52,21 @@ impl<'c> Report<'c> {
         })
     }
 
-    /// The outcome of the request. `placed`: payload in the CQE fitted the request's memory.
+    /// The outcome of the request. `placed`: whether payload in the CQE is in the request's memory now.
     #[inline(always)]
-    fn outcome(&self, request: &Settled<'_>, placed: bool) -> Result<Success, Failure> {
+    fn outcome(
+        &self,
+        request: &Settled<'_>,
+        placed: Result<(), Syndrome>,
+    ) -> Result<Success, Failure> {
         if self.failed {
             return Err(failure(self.side, self.cqe, request.counter()));
         }
-        if !placed {
+        if let Err(syndrome) = placed {
             return Err(Failure {
-                status: WcStatus::LocLenErr,
+                status: syndrome.status(),
                 vendor_err: 0,
-                syndrome: Syndrome::LOCAL_LENGTH,
+                syndrome,
                 counter: request.counter(),
                 is_recv: self.side == Side::Recv,
             });
@@ -153,7 +157,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                 let located = unsafe { ledger.locate(counter)? };
                 // SAFETY: the request is in flight; its poster guarantees that the memory is valid
                 // until it is reported.
-                let placed = report.payload.is_none_or(|data| unsafe {
+                let placed = report.payload.map_or(Ok(()), |data| unsafe {
                     scatter_read(report.cqe, data, ring, transport, located.counter)
                 });
                 (ledger, located, placed)
@@ -168,7 +172,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                     }
                     // SAFETY: the receive is in flight and not reported yet; its poster guarantees
                     // that the memory is writable until then.
-                    let placed = report.payload.is_none_or(|data| unsafe {
+                    let placed = report.payload.map_or(Ok(()), |data| unsafe {
                         put(report.cqe, data, ring.read(located.counter))
                     });
                     (ledger, located, placed)
@@ -199,8 +203,11 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         let (ring, index) = (srq.ring(), request.index());
         // SAFETY: the receive is in flight and not reported yet; its poster guarantees that the
         // memory is writable until then.
-        let placed = report.payload.is_none_or(|data| unsafe {
-            put_short(report.cqe, ring.first(index)) || put(report.cqe, data, ring.read(index))
+        let placed = report.payload.map_or(Ok(()), |data| unsafe {
+            match put_short(report.cqe, ring.first(index)) {
+                true => Ok(()),
+                false => put(report.cqe, data, ring.read(index)),
+            }
         });
         let qp_num = user.qp_num(report.cqe);
         let request = Settled::Shared { request, qp_num };

@@ -1,6 +1,7 @@
 //! The process's handler of SIGSEGV and SIGBUS. Everything that it calls is async-signal-safe.
 
 use super::table;
+use bellwire_core::guarded::REPORTED;
 use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
 use std::cell::UnsafeCell;
 use std::io;
@@ -79,7 +80,7 @@ fn is_forbidden() -> bool {
 /// Those of sigaction(2); [`io::ErrorKind::Unsupported`] if the environment variable `BELLWIRE_NO_FAULT_HANDLER` is set,
 /// on other processors than x86-64 and aarch64, or if the program has installed too many above it.
 pub fn install() -> io::Result<()> {
-    if !super::REPORTED || is_forbidden() {
+    if !REPORTED || is_forbidden() {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let _one = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -285,9 +286,9 @@ fn by_default(signal: c_int, raised: bool, info: *mut siginfo_t) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::{Fault, touch};
     use crate::pages::base_page;
     use crate::region::Region;
+    use bellwire_core::guarded::{Fault, touch};
 
     /// A page that can be read only, and one that cannot be accessed behind it.
     fn pages() -> Region {

@@ -1,4 +1,4 @@
-//! The table of instructions that may fault: see [`on_fault`](crate::on_fault).
+//! The table of instructions that may fault: see [`on_fault`](bellwire_core::on_fault).
 
 use std::arch::asm;
 

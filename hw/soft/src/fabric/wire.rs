@@ -25,6 +25,7 @@ use super::name::{Kind, Name};
 use super::number::Number;
 use super::segment::{END, HEADER, LINE, LINES, Segments, line, wide, word};
 use super::size::Size;
+use crate::copy::Fault;
 use crate::sync::MODELS;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::turn::{Biased, HeldByAnother, Hold, Thread};
@@ -160,6 +161,14 @@ pub enum Send {
     Gone,
     /// Another thread holds the turn: see [`Biased`].
     Held,
+    /// The data cannot be read any more.
+    Unread,
+}
+
+impl From<Fault> for Send {
+    fn from(_: Fault) -> Self {
+        Self::Unread
+    }
 }
 
 impl From<HeldByAnother> for Send {
@@ -265,8 +274,8 @@ impl Sending<'_> {
         self.publish(incarnation, lines_of(len), kept, |offset, front| {
             let mut room = Room::new(ours, offset, len);
             fill(&mut room);
-            room.write_first(front);
-            (len, header())
+            room.write_first(front)?;
+            Ok((len, header()))
         })
     }
 
@@ -281,7 +290,7 @@ impl Sending<'_> {
     ) -> Result<(), Send> {
         debug_assert!(len <= IN_LINE);
         let kept = CLEARED + FOR_ANSWERS;
-        self.publish(incarnation, 1, kept, |_, front| (len, first(front)))
+        self.publish(incarnation, 1, kept, |_, front| Ok((len, first(front))))
     }
 
     /// Like [`send_line`](Self::send_line), for a response, of which `first` also returns how long it is.
@@ -291,7 +300,7 @@ impl Sending<'_> {
         incarnation: u64,
         first: impl FnOnce(Front) -> (usize, Header),
     ) -> Result<(), Send> {
-        self.publish(incarnation, 1, CLEARED, |_, front| first(front))
+        self.publish(incarnation, 1, CLEARED, |_, front| Ok(first(front)))
     }
 
     /// Like [`send_line`](Self::send_line), for a packet of any length: the pieces of `data` are behind the first `at`
@@ -321,14 +330,14 @@ impl Sending<'_> {
             |_, front| {
                 // SAFETY: the caller guarantees that the pieces are readable; there is room for a packet of this length,
                 // and this thread has the turn.
-                unsafe { put_pieces(ours, front.start + FRONT, at, data) };
+                unsafe { put_pieces(ours, front.start + FRONT, at, data) }?;
                 // Last, because it returns several values.
-                (len, first(front))
+                Ok((len, first(front)))
             },
         )
     }
 
-    /// Publishes a packet of so many lines. `fill` writes the bytes at this offset and behind, then those in the first line, and
+    /// Publishes a packet of so many lines, or nothing after a fault. `fill` writes the bytes at this offset and behind, then those in the first line, and
     /// returns how many it has, and the header. So many lines have to be there behind them.
     #[inline(always)]
     fn publish<A: Taken>(
@@ -336,7 +345,7 @@ impl Sending<'_> {
         incarnation: u64,
         lines: u32,
         kept: u32,
-        fill: impl FnOnce(usize, Front) -> (usize, Header<A>),
+        fill: impl FnOnce(usize, Front) -> Result<(usize, Header<A>), Fault>,
     ) -> Result<(), Send> {
         let writer = self.writer;
         // SAFETY: this thread has the turn.
@@ -368,7 +377,16 @@ impl Sending<'_> {
         }
         // Already now, so that it is not held meanwhile. Relaxed: as above.
         writer.position.store(next, Ordering::Relaxed);
-        let (len, header) = fill(line(position.wrapping_add(1)), Front { ours, start });
+        let (len, header) = match fill(line(position.wrapping_add(1)), Front { ours, start }) {
+            Ok(filled) => filled,
+            Err(fault) => {
+                // The line behind the next packet's first one has to be clear; what was written may be in it.
+                clear(position.wrapping_add(1));
+                // Relaxed: as above.
+                writer.position.store(position, Ordering::Relaxed);
+                return Err(fault.into());
+            }
+        };
         debug_assert!(len <= MAX_PACKET && lines == lines_of(len));
         // Relaxed, all: published by the sequence word.
         wide(ours, start + NAME).store(header.name.bits(), Ordering::Relaxed);

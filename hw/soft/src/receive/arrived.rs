@@ -1,7 +1,7 @@
 //! Messages of any length that have arrived from another process, or are in memory of its that is mapped here. Whatever
 //! is otherwise than usual is found here, and changes nothing.
 
-use super::super::copy::copy;
+use super::super::copy::{Fault, copy};
 use super::super::hca::Hca;
 use super::super::mr::Local;
 use super::super::qp::Face;
@@ -32,17 +32,18 @@ impl<const PIECES: usize> Arrived<PIECES> {
     /// # Safety
     /// `to` is writable for the message's length.
     #[inline(always)]
-    unsafe fn copy_to(&self, mut to: *mut u8) {
+    unsafe fn copy_to(&self, mut to: *mut u8) -> Result<(), Fault> {
         for (at, &(from, len)) in self.data.iter().enumerate() {
             if at != 0 && len == 0 {
                 break;
             }
             // SAFETY: the data is readable; the caller guarantees that there is room for it.
             unsafe {
-                copy(from, to, len);
+                copy(from, to, len)?;
                 to = to.add(len);
             }
         }
+        Ok(())
     }
 }
 
@@ -172,6 +173,9 @@ impl<R: Lists> Claim<R> {
             // SAFETY: the data is readable; as above.
             unsafe { placer.put(from, len) };
         }
+        if placer.done().is_err() {
+            return false;
+        }
         let entry = Cqe64::responder(arrived.kind, self.completed, arrived.length as u32)
             .with_imm(arrived.imm)
             .with_solicited(arrived.solicited);
@@ -185,8 +189,7 @@ impl<R: Lists> Claim<R> {
             return self.scatter(hca, arrived);
         };
         // SAFETY: checked in this section.
-        unsafe { arrived.copy_to(place) };
-        true
+        unsafe { arrived.copy_to(place) }.is_ok()
     }
 
     /// The memory of the first element, if that has room for `length` bytes.
@@ -233,7 +236,7 @@ impl<R: Lists> Claim<R> {
             // SAFETY: the data is readable; the elements were checked in this section, and have room for it.
             unsafe { placer.put(from, len) };
         }
-        true
+        placer.done().is_ok()
     }
 }
 
@@ -251,9 +254,6 @@ fn put<const PIECES: usize>(
         return allows(face, access);
     }
     let place = usual_place_of(hca, face, target, length, access);
-    if let Some(place) = place {
-        // SAFETY: the target was checked in this section.
-        unsafe { arrived.copy_to(place) };
-    }
-    place.is_some()
+    // SAFETY: the target was checked in this section.
+    place.is_some_and(|place| unsafe { arrived.copy_to(place) }.is_ok())
 }

@@ -1,6 +1,6 @@
 //! Where the bytes of a message go: into the elements of its receive.
 
-use super::super::copy::copy;
+use super::super::copy::{Fault, copy};
 use bellwire_core::wqe::{Data, SgeList};
 use bellwire_core::wr::Sge;
 
@@ -9,6 +9,7 @@ pub(super) struct Placer<I> {
     sges: I,
     to: *mut u8,
     room: usize,
+    faulted: bool,
 }
 
 impl<I: Iterator<Item = Sge>> Placer<I> {
@@ -18,6 +19,17 @@ impl<I: Iterator<Item = Sge>> Placer<I> {
             sges,
             to: std::ptr::null_mut(),
             room: 0,
+            faulted: false,
+        }
+    }
+
+    /// # Errors
+    /// Something could not be read or written any more.
+    #[inline(always)]
+    pub fn done(self) -> Result<(), Fault> {
+        match self.faulted {
+            true => Err(Fault),
+            false => Ok(()),
         }
     }
 
@@ -48,13 +60,15 @@ impl<I: Iterator<Item = Sge>> Placer<I> {
     /// The elements for the bytes are writable, and `from` is readable for `length` bytes.
     #[inline(always)]
     pub unsafe fn put(&mut self, mut from: *const u8, length: usize) {
+        let mut faulted = false;
         self.next(length, |to, now| {
             // SAFETY: the caller guarantees that the elements are writable and `from` is readable.
             unsafe {
-                copy(from, to, now);
+                faulted |= copy(from, to, now).is_err();
                 from = from.add(now);
             }
         });
+        self.faulted |= faulted;
     }
 
     /// # Safety

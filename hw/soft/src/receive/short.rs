@@ -49,8 +49,10 @@ impl RecvWork {
             },
             #[inline(always)]
             |room| {
+                // Between rings, which are there.
                 // SAFETY: 32 bytes are writable; there are no more, as was checked.
-                unsafe { copy_short(bytes.as_ptr(), room.cast().as_ptr(), bytes.len()) };
+                let _there =
+                    unsafe { copy_short(bytes.as_ptr(), room.cast().as_ptr(), bytes.len()) };
             },
         );
         queue.pass(produced)
@@ -82,7 +84,9 @@ impl RecvWork {
             return false;
         };
         // SAFETY: the data is readable, and the place was checked in this section.
-        unsafe { copy(message.data, place, message.length) };
+        if unsafe { copy(message.data, place, message.length) }.is_err() {
+            return false;
+        }
         let produced = queue.cq.produce_plain(
             #[inline(always)]
             || {
@@ -126,12 +130,13 @@ impl RecvWork {
         };
         let place = queue.first_room::<FIRST>(hca, length)?;
         // SAFETY: the data is readable, there is no more than that, and the place was checked in this section.
-        unsafe {
+        let placed = unsafe {
             match SHORT {
                 true => copy_short(data, place, length),
                 false => copy(data, place, length),
             }
-        }
+        };
+        placed.ok()?;
         let (kind, none) = (CqeOpcode::RespSend, Be32::new(0));
         let completed = queue.completed(*qpn);
         let entry = PlainCqe::responder(kind, completed, length as u32, none, false);
@@ -170,7 +175,9 @@ impl RecvWork {
                     return false;
                 };
                 // SAFETY: the data is readable, and the place was checked in this section.
-                unsafe { copy(message.data, place, length) };
+                if unsafe { copy(message.data, place, length) }.is_err() {
+                    return false;
+                }
                 if let Some(polled) = polled {
                     let received = || Received::of_shared(&claim.completed, length as u32);
                     // SAFETY: the receive is executed, and there is no entry of an older one of the queue pair.

@@ -115,7 +115,8 @@ impl Hca {
                 break None;
             };
             match self.send_acks(peer, &first, &mut next) {
-                Ok(()) | Err(Send::Gone) => {}
+                // Acknowledgements have no data of the program's.
+                Ok(()) | Err(Send::Gone | Send::Unread) => {}
                 Err(Send::Full) => break Some((first, Paid::NoRoom)),
                 Err(Send::Held) => break Some((first, Paid::Held)),
             }

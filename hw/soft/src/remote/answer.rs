@@ -291,7 +291,7 @@ impl Hca {
         self.resume(control, qpn);
     }
 
-    /// Writes an atomic's result to the entry's elements. `false`: they may no longer be written.
+    /// Writes an atomic's result to the entry's elements. `false`: they may or can no longer be written.
     fn bring(&self, work: &SendWork, request: &Request<'_>, result: u64) -> bool {
         let data = request.data();
         if incoming(self, work, data) != Ok(size_of::<u64>() as u64) {
@@ -299,8 +299,7 @@ impl Hca {
         }
         let bytes = result.to_ne_bytes();
         // SAFETY: checked just before, under the lock, which revoking a key takes; eight bytes in all.
-        unsafe { spread(bytes.as_ptr(), data) };
-        true
+        unsafe { spread(bytes.as_ptr(), data) }.is_ok()
     }
 }
 

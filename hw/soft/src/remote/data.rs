@@ -301,7 +301,7 @@ fn bounded(strings: List) -> Option<(List, u64)> {
 }
 
 /// Copies the pieces `from` to the pieces `to`, starting `skip` bytes into `to`. `false`: there is not enough
-/// room.
+/// room, or some of it cannot be accessed any more.
 ///
 /// # Safety
 /// `from` is readable. `to` is writable, and not used otherwise meanwhile.
@@ -322,7 +322,9 @@ pub(super) unsafe fn bring(from: &[(u64, u64)], to: &[(u64, u64)], mut skip: u64
             let source = std::ptr::with_exposed_provenance(from as usize);
             let place = std::ptr::with_exposed_provenance_mut(at.0 as usize);
             // SAFETY: within both, which the caller guarantees to be readable and writable.
-            unsafe { copy(source, place, now as usize) };
+            if unsafe { copy(source, place, now as usize) }.is_err() {
+                return false;
+            }
             (from, left) = (from + now, left - now);
             at = (at.0 + now, at.1 - now);
         }

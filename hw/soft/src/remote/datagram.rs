@@ -17,7 +17,7 @@ use crate::fabric::{
     Besides, Header, InPlace, Kind, MAX_PACKET, Name, Number, Packet, Peer, Room, Send,
 };
 use bellwire_core::be::Be32;
-use bellwire_core::cqe::{CqeOpcode, Source};
+use bellwire_core::cqe::{CqeOpcode, Source, Syndrome};
 use bellwire_core::wqe::Data;
 use std::sync::atomic::Ordering;
 
@@ -123,6 +123,7 @@ pub(in super::super) fn send_datagram(
         Some(Err(Send::Held)) => Err(Stop::Held),
         // If it cannot be sent, it is dropped, as on a wire.
         Some(Ok(()) | Err(Send::Full | Send::Gone)) | None => Ok(()),
+        Some(Err(Send::Unread)) => Err(Stop::local(Syndrome::LOCAL_PROT)),
     }
 }
 

@@ -13,6 +13,7 @@
 //! peer determines the reason of a failure.
 
 use super::super::connection::{connection_with, in_life};
+use super::super::copy::Fault;
 use super::super::hca::{Hca, Running};
 use super::super::lists::{MAX_MESSAGE, gather, incoming, outgoing, spread};
 use super::super::mr::{Known, LOCAL_READ, Reach};
@@ -22,6 +23,7 @@ use super::Remote;
 use super::place::For;
 use crate::fabric::{Face, Node, Peer};
 use bellwire_core::access::AccessFlags;
+use bellwire_core::cqe::Syndrome;
 use bellwire_core::wqe::Request;
 use bellwire_core::wr;
 use bellwire_provider::quiesce::Section;
@@ -84,14 +86,15 @@ impl Reached {
 }
 
 /// Calls `access` with our address of the peer's memory, if it is accessible from here: if it is `KNOWN` to be, or
-/// otherwise if it is found to be, which takes longer. The queue pair has no outstanding requests.
+/// otherwise if it is found to be, which takes longer. The queue pair has no outstanding requests. `false` also after a
+/// fault.
 #[inline(always)]
 pub(super) fn reach<const KNOWN: bool>(
     remote: &mut Remote,
     target: wr::Remote,
     length: u64,
     flags: AccessFlags,
-    access: impl FnOnce(*mut u8),
+    access: impl FnOnce(*mut u8) -> Result<(), Fault>,
 ) -> bool {
     let section = remote.door.section;
     let place = if KNOWN {
@@ -101,10 +104,7 @@ pub(super) fn reach<const KNOWN: bool>(
         section.enter_between(&remote.door.peer.barriers);
         find(remote, target, length, flags)
     };
-    let reached = place.is_some();
-    if let Some(place) = place {
-        access(place);
-    }
+    let reached = place.is_some_and(|place| access(place).is_ok());
     section.leave();
     reached
 }
@@ -168,6 +168,8 @@ enum Miss {
     Packet,
     /// The memory is not mapped, but it may be possible to map it.
     NotMapped,
+    /// It was executed, but its result cannot be written.
+    Unwritten,
 }
 
 /// The peer's memory, if the peer allows an operation of this kind on it. Within the section. The length is not
@@ -231,7 +233,8 @@ pub(super) fn execute(
     match reach_any(remote, request, length) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(Miss::Packet) => Ok(None),
-        Err(Miss::NotMapped) => Ok(again(hca, work, request, length)),
+        Err(Miss::NotMapped) => again(hca, work, request, length),
+        Err(Miss::Unwritten) => Err(UNWRITTEN),
     }
 }
 
@@ -260,36 +263,49 @@ fn carry_out(remote: &Remote, door: Door, request: &Request<'_>, length: u64) ->
     let data = request.data();
     // SAFETY: the local side was checked in the queue pair's section; the remote side lies within a mapping
     // of this process, which lives until that section is left.
-    unsafe {
+    let done = unsafe {
         match atomic {
-            None if request.operation().has_result() => {
-                spread(place, data);
-                Ok(length as u32)
-            }
-            None => {
-                gather(data, place);
-                Ok(0)
-            }
-            Some(_) if !place.addr().is_multiple_of(size_of::<u64>()) => Err(Miss::Packet),
-            Some(atomic) => {
-                let old = operate(atomic, place);
-                spread(old.to_ne_bytes().as_ptr(), data);
-                Ok(size_of::<u64>() as u32)
-            }
+            None if request.operation().has_result() => spread(place, data).map(|()| length as u32),
+            None => gather(data, place).map(|()| 0),
+            Some(_) if !place.addr().is_multiple_of(size_of::<u64>()) => return Err(Miss::Packet),
+            Some(atomic) => match operate(atomic, place) {
+                Ok(old) => {
+                    let spread = spread(old.to_ne_bytes().as_ptr(), data);
+                    return spread.map(|()| 8).map_err(|Fault| Miss::Unwritten);
+                }
+                Err(fault) => Err(fault),
+            },
         }
-    }
+    };
+    // In a packet it fails as it does where nothing is mapped.
+    done.map_err(|Fault| Miss::Packet)
 }
 
 /// Maps the missing memory, if possible, and tries once more.
 #[cold]
 #[inline(never)]
-fn again(hca: &Hca, work: &mut SendWork, request: &Request<'_>, length: u64) -> Option<u32> {
-    let remote = work.remote.as_mut()?;
-    let target = request.remote()?;
+fn again(
+    hca: &Hca,
+    work: &mut SendWork,
+    request: &Request<'_>,
+    length: u64,
+) -> Result<Option<u32>, Stop> {
+    let (Some(remote), Some(target)) = (work.remote.as_mut(), request.remote()) else {
+        return Ok(None);
+    };
     remote.view = hca.view(remote.slot, remote.incarnation, target.addr, length);
-    remote.view.as_ref()?;
-    reach_any(remote, request, length).ok()
+    if remote.view.is_none() {
+        return Ok(None);
+    }
+    match reach_any(remote, request, length) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Miss::Unwritten) => Err(UNWRITTEN),
+        Err(Miss::Packet | Miss::NotMapped) => Ok(None),
+    }
 }
+
+/// The result of an operation cannot be written to the requester's memory.
+const UNWRITTEN: Stop = Stop::local(Syndrome::LOCAL_PROT);
 
 /// A piece of this process's memory that other nodes may map, until it is dropped.
 #[derive(Debug)]

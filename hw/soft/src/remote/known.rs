@@ -63,7 +63,9 @@ impl Hca {
         } = message;
         // SAFETY: the bytes of a packet, which is there until it is released, and no more than it can have; the place was
         // checked in this section.
-        unsafe { copy_short(line.bytes(DATA), place, length) };
+        if unsafe { copy_short(line.bytes(DATA), place, length) }.is_err() {
+            return self.receive_known_shared::<ALONE>(peer, looking);
+        }
         let received = || Received::new(&own.completed(0), length as u32);
         // SAFETY: the receive is executed, and there is no entry of an older one.
         unsafe { looking.hand_over(received) };

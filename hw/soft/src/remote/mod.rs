@@ -86,6 +86,7 @@ pub(super) use inbound::Completing;
 pub use inbound::Inbound;
 pub(super) use link::run as run_node;
 pub(super) use look::Looks;
+pub(super) use read::READ_AT_ONCE;
 pub(super) use requester::run;
 pub(super) use short::{PLAIN, WITH_IMM, reach_there};
 pub(super) use views::Views;

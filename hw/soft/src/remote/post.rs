@@ -5,6 +5,7 @@ use super::super::qp::{QpCtx, SendWork};
 use super::super::run::Stop;
 use super::{ASKS, MORE, Remote, UNRELIABLE};
 use crate::fabric::{Header, Number, Peer, Send, Sending, Taken};
+use bellwire_core::cqe::Syndrome;
 use bellwire_core::wqe::fm_ce_se;
 use bellwire_core::wr::QpType;
 use std::sync::atomic::Ordering;
@@ -110,6 +111,7 @@ pub(super) fn post<const LAST: bool>(
         }
         Err(Send::Full) => Err(Stop::Full),
         Err(Send::Held) => Err(Stop::Held),
+        Err(Send::Unread) => Err(Stop::local(Syndrome::LOCAL_PROT)),
         // An unreliable service drops what the peer does not accept.
         Err(Send::Gone) if !reliable && idle => Ok(Step::Done(0)),
         Err(Send::Gone) => Err(Stop::NoAnswer),

@@ -24,6 +24,9 @@ use std::sync::atomic::Ordering;
 /// Maximum number of packets per request, because other threads wait for the lock meanwhile.
 const AT_ONCE: usize = 32;
 
+/// Most bytes of a READ that are sent at once.
+pub(in super::super) const READ_AT_ONCE: u64 = AT_ONCE as u64 * IN_PACKET;
+
 /// Bytes of a packet before its data: how many bytes are left, including this packet's, and whether it is the
 /// last packet for now.
 const FRONT: usize = 16;
@@ -63,6 +66,7 @@ impl Hca {
                 // The holder of the lock is never kept from sending.
                 Err(Send::Full | Send::Held) => return Some(Verdict::Again),
                 Err(Send::Gone) => return None,
+                Err(Send::Unread) => return Some(Verdict::Refused(Syndrome::REMOTE_ACCESS)),
             }
             (from, left) = (from + now, left - now);
         }
@@ -136,7 +140,12 @@ impl Hca {
             bytes.len() as u64,
         );
         // SAFETY: checked just before, under the lock, which revoking a key takes; the source is the packet.
-        unsafe { bring(&[source], &places, at) };
+        if !unsafe { bring(&[source], &places, at) } {
+            // The memory cannot be written any more.
+            self.halt(control, qpn);
+            self.handle(control, qpn, Stop::local(Syndrome::LOCAL_PROT));
+            return;
+        }
         let now_got = got.max(at + source.1);
         if let Some(record) = control.record(qpn)
             && let Some(requester) = &mut record.requester

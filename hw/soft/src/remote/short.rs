@@ -150,7 +150,7 @@ pub(super) unsafe fn wrote<const KNOWN: bool>(
         |place| {
             // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left;
             // `short_write` returns no more data than that.
-            unsafe { copy_short(bytes.as_ptr(), place, bytes.len()) };
+            unsafe { copy_short(bytes.as_ptr(), place, bytes.len()) }
         },
     )
 }
@@ -183,7 +183,7 @@ fn reach_by<const KNOWN: bool>(remote: &mut Remote, transfer: &Transfer) -> bool
         |place| {
             // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left; the
             // local memory was checked in this section.
-            unsafe { transfer.copy(place) };
+            unsafe { transfer.copy(place) }
         },
     )
 }

@@ -2,6 +2,7 @@
 
 use super::super::segment::{END, HEADER, LINE, wide, word};
 use super::{FRONT, IN_LINE};
+use crate::copy::{Fault, copy};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -14,6 +15,7 @@ pub struct Room {
     ours: NonNull<u8>,
     offset: usize,
     left: usize,
+    faulted: bool,
 }
 
 /// The first line of a packet.
@@ -67,18 +69,23 @@ impl Room {
             ours,
             offset,
             left: len,
+            faulted: false,
         }
     }
 
     /// Writes the first line to its place.
     #[inline(always)]
-    pub(super) fn write_first(&self, front: Front) {
+    pub(super) fn write_first(&self, front: Front) -> Result<(), Fault> {
+        if self.faulted {
+            return Err(Fault);
+        }
         for at in 0..IN_LINE / 8 {
             front.set(at, self.pair(FRONT + at * 8));
         }
+        Ok(())
     }
 
-    /// Appends bytes; those that exceed the packet's length are dropped.
+    /// Appends bytes; those that exceed the packet's length are dropped. After a fault, the packet is not sent.
     ///
     /// # Safety
     /// `from` is valid for reads of `len` bytes.
@@ -90,7 +97,7 @@ impl Room {
         // SAFETY: within the line; the caller guarantees that `from` is readable for `len` bytes.
         unsafe {
             let to = self.first.0.as_mut_ptr().add(self.filled);
-            to.copy_from_nonoverlapping(from, now);
+            self.faulted |= copy(from, to, now).is_err();
             from = from.add(now);
         }
         self.filled += now;
@@ -106,7 +113,10 @@ impl Room {
     #[inline(never)]
     unsafe fn put_behind(&mut self, from: *const u8, len: usize) {
         // SAFETY: the caller guarantees it.
-        self.offset = unsafe { put_lines(self.ours, self.offset, from, len) };
+        match unsafe { put_lines(self.ours, self.offset, from, len) } {
+            Ok(offset) => self.offset = offset,
+            Err(Fault) => self.faulted = true,
+        }
     }
 
     /// Two words of the first line.
@@ -127,12 +137,12 @@ pub(super) unsafe fn put_pieces(
     payload: usize,
     at: usize,
     pieces: &[(*const u8, usize)],
-) {
+) -> Result<(), Fault> {
     // SAFETY: as the caller guarantees.
     unsafe {
         match *pieces {
             [(from, len)] if len <= LINE => {
-                let _end = put_lines(ours, behind(payload + at), from, len);
+                put_lines(ours, behind(payload + at), from, len).map(|_end| ())
             }
             _ => put_long(ours, payload, at, pieces),
         }
@@ -145,7 +155,12 @@ pub(super) unsafe fn put_pieces(
 /// # Safety
 /// That of [`put_pieces`].
 #[inline(never)]
-unsafe fn put_long(ours: NonNull<u8>, payload: usize, at: usize, pieces: &[(*const u8, usize)]) {
+unsafe fn put_long(
+    ours: NonNull<u8>,
+    payload: usize,
+    at: usize,
+    pieces: &[(*const u8, usize)],
+) -> Result<(), Fault> {
     let in_first = IN_LINE.saturating_sub(at);
     let (mut to, mut skipped) = (payload + at.max(IN_LINE), in_first);
     for &(from, len) in pieces {
@@ -153,17 +168,18 @@ unsafe fn put_long(ours: NonNull<u8>, payload: usize, at: usize, pieces: &[(*con
         skipped -= before;
         if before != len {
             // SAFETY: within the piece; the caller guarantees the rest.
-            to = unsafe { put_lines(ours, behind(to), from.add(before), len - before) };
+            to = unsafe { put_lines(ours, behind(to), from.add(before), len - before) }?;
         }
     }
     let (mut to, mut left) = (payload + at, in_first);
     for &(from, len) in pieces {
         let now = left.min(len);
         // SAFETY: within the piece and the first line; the caller guarantees the rest.
-        unsafe { from.copy_to_nonoverlapping(ours.add(to).as_ptr(), now) };
+        unsafe { copy(from, ours.add(to).as_ptr(), now) }?;
         to += now;
         left -= now;
     }
+    Ok(())
 }
 
 /// The place of this offset, which may be in lines behind the last one: they go on at the start.
@@ -185,19 +201,19 @@ pub(super) unsafe fn put_lines(
     offset: usize,
     from: *const u8,
     len: usize,
-) -> usize {
+) -> Result<usize, Fault> {
     let room = END - offset;
     if len < room {
         // SAFETY: within the window's lines; the caller guarantees that `from` is readable.
-        unsafe { from.copy_to_nonoverlapping(ours.add(offset).as_ptr(), len) };
-        return offset + len;
+        unsafe { copy(from, ours.add(offset).as_ptr(), len) }?;
+        return Ok(offset + len);
     }
     // No packet is as long as the ring.
     let rest = (len - room).min(END - HEADER);
     // SAFETY: likewise; the first part ends with the lines, and the rest follows at their start.
     unsafe {
-        from.copy_to_nonoverlapping(ours.add(offset).as_ptr(), room);
-        (from.add(room)).copy_to_nonoverlapping(ours.add(HEADER).as_ptr(), rest);
+        copy(from, ours.add(offset).as_ptr(), room)?;
+        copy(from.add(room), ours.add(HEADER).as_ptr(), rest)?;
     }
-    HEADER + rest
+    Ok(HEADER + rest)
 }
