@@ -279,6 +279,11 @@ impl Hca {
                     Ok((key, key))
                 }
                 Self::Verbs(context) | Self::Mlx5(context) => {
+                    if matches!(self, Self::Mlx5(_)) {
+                        // A poll copies what the device put into a completion. Where there is none, an access that
+                        // faults there ends the process.
+                        let _without = crate::memory::fault::install();
+                    }
                     context.register_mr(pd.verbs()?, addr, length, addr, access)
                 }
             }
