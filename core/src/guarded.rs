@@ -42,14 +42,24 @@ pub const SHORT: usize = 32;
 /// "Requirements for single-copy atomicity").
 pub const WHOLE: usize = if cfg!(target_arch = "x86_64") { 64 } else { 8 };
 
-// Miri has no assembly, ThreadSanitizer does not see what it accesses, and loom has no such memory.
-#[cfg(all(target_arch = "x86_64", not(any(miri, tsan, loom))))]
+// Miri has no assembly, ThreadSanitizer does not see what it accesses, loom has no such memory, and without an operating
+// system there are no signals.
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "x86_64",
+    not(any(miri, tsan, loom))
+))]
 #[path = "guarded/x86_64.rs"]
 mod accesses;
-#[cfg(all(target_arch = "aarch64", not(any(miri, tsan, loom))))]
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "aarch64",
+    not(any(miri, tsan, loom))
+))]
 #[path = "guarded/aarch64.rs"]
 mod accesses;
 #[cfg(any(
+    not(target_os = "linux"),
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
     miri,
     tsan,
@@ -60,7 +70,11 @@ mod accesses;
 
 pub use accesses::{REPORTED, compare_exchange, copy_long, copy_short, fetch_add, touch};
 
-#[cfg(not(any(miri, tsan, loom)))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, tsan, loom))
+))]
 unsafe extern "C" {
     fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
 }
