@@ -18,6 +18,7 @@ pub const AREA: Area = Area {
         ("memory_home", gone::at_home),
         ("memory_receiver", gone::at_the_receiver),
         ("memory_outcomes", gone::each_has_one_outcome),
+        ("memory_full", gone::full),
         ("memory_handlers", gone::other_faults_are_the_programs),
     ],
     tests: &[
@@ -40,6 +41,7 @@ pub const AREA: Area = Area {
         ("memory::each_request_has_one_outcome", || {
             ends("memory_outcomes")
         }),
+        ("memory::a_full_file_system", || ends("memory_full")),
         ("memory::other_faults_are_the_programs", || {
             ends("memory_handlers")
         }),

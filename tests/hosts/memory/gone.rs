@@ -358,3 +358,57 @@ pub fn other_faults_are_the_programs() {
         installs();
     }
 }
+
+/// A sparse file on a file system that is full, in a mount namespace of this process's own.
+pub fn full() {
+    let home = tempfile::tempdir().expect("a folder");
+    let path = std::ffi::CString::new(home.path().to_str().expect("UTF-8")).expect("no NUL");
+    // SAFETY: system calls with C strings; this process has one thread.
+    let mounted = unsafe {
+        let (none, tmpfs, size) = (c"none".as_ptr(), c"tmpfs".as_ptr(), c"size=64k".as_ptr());
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(none, c"/".as_ptr(), null_mut(), private, null_mut()) == 0
+            && libc::mount(tmpfs, path.as_ptr(), tmpfs, 0, size.cast()) == 0
+    };
+    if !mounted {
+        println!(
+            "left out: cannot mount ({})",
+            std::io::Error::last_os_error()
+        );
+        return;
+    }
+    let file = std::fs::File::options();
+    let file = { file }
+        .read(true)
+        .write(true)
+        .create(true)
+        .open(home.path().join("sparse"));
+    let file = file.expect("a file");
+    file.set_len(64 * PAGE as u64).expect("a length");
+    // SAFETY: new memory.
+    let at = unsafe {
+        libc::mmap(
+            null_mut(),
+            64 * PAGE,
+            RW,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    assert_ne!(at, libc::MAP_FAILED);
+    let pages = Pages4K(NonNull::new(at.cast()).expect("not null"), 64);
+    let (mut a, mut b) = World::Inline.pair();
+    // SAFETY: the memory stays until the registration goes.
+    let register = |access| unsafe { b.qp.pd().register(pages.0, 64 * PAGE, access) };
+    let refused = register(ALL).expect_err("a full file system").to_string();
+    assert!(refused.contains("cannot be written"), "{refused}");
+    let mr = register(ALL | bellwire::AccessFlags::ON_DEMAND).expect("a region");
+    let remote = Remote {
+        addr: mr.addr() + 60 * PAGE as u64,
+        rkey: mr.rkey(),
+    };
+    a.go(1, RdmaWrite { remote }, a.region.sge(0, 64));
+    is_remote(outcome(&mut a, &mut b).1, "a full file system");
+}
