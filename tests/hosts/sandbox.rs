@@ -13,6 +13,7 @@ use bellwire_tests::leftovers::Home;
 use bellwire_tests::parent::{Parent, card, number, read_card};
 use bellwire_tests::refuse::refuse_everywhere;
 use serde_json::{Value, json};
+use std::ffi::CString;
 use std::time::Instant;
 
 /// What it is started as.
@@ -24,6 +25,8 @@ pub const AREA: crate::Area = crate::Area {
     tests: &[
         ("sandbox::each_call_before_start_up", || walk(true)),
         ("sandbox::each_call_after_start_up", || walk(false)),
+        ("sandbox::each_folder_before_start_up", || hide(true)),
+        ("sandbox::each_folder_after_start_up", || hide(false)),
         ("sandbox::the_table_is_complete", complete),
     ],
 };
@@ -91,12 +94,33 @@ fn complete() {
     }
 }
 
+/// Hides each folder of the second table from one of two processes: nothing fails.
+fn hide(before: bool) {
+    let mut wrong = Vec::new();
+    for folder in ["/proc", "/sys", "/dev"] {
+        assert!(PAGE.contains(&format!("| `{folder}/")), "{folder}");
+        let plan = json!({"hide": folder, "before": before});
+        let failed = meet(&format!("{folder} hidden"), &plan);
+        if failed.as_deref() == Some(UNPRIVILEGED) {
+            println!("ignored: {UNPRIVILEGED}");
+            return;
+        }
+        println!("{folder}: {failed:?}");
+        wrong.extend(failed.map(|failed| format!("{folder}: {failed}")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What a process says that may not hide folders.
+const UNPRIVILEGED: &str = "no privilege to mount";
+
 /// Refuses each call to one of two processes, which are connected.
 fn walk(before: bool) {
     let mut wrong = Vec::new();
     for row in table() {
         for errno in [libc::EPERM, libc::ENOSYS] {
-            let failed = meet(&row, errno, before);
+            let plan = json!({"call": row.numbers, "errno": errno, "before": before});
+            let failed = meet(&format!("{} with {errno}", row.call), &plan);
             println!("{} ({errno}): {failed:?}", row.call);
             if failed.is_some() != row.required {
                 wrong.push(format!("{row:?}, errno {errno}: {failed:?}"));
@@ -107,14 +131,17 @@ fn walk(before: bool) {
 }
 
 /// What failed, if anything did.
-fn meet(row: &Row, errno: i32, before: bool) -> Option<String> {
+fn meet(what: &str, plan: &Value) -> Option<String> {
     let fabric = fabric_name();
     let home = Home::new(&fabric);
     let mut ends = [true, false].map(|refused| {
-        let name = format!("the end of {} with {errno}, refused: {refused}", row.call);
-        let mut end = Child::start(ROLE, name, &home.0);
-        let call = refused.then_some(row.numbers);
-        let plan = json!({"fabric": fabric, "call": call, "errno": errno, "before": before});
+        let mut end = Child::start(
+            ROLE,
+            format!("the end of {what}, itself: {refused}"),
+            &home.0,
+        );
+        let mut plan = if refused { plan.clone() } else { json!({}) };
+        plan["fabric"] = json!(fabric);
         end.send("plan", plan);
         end
     });
@@ -269,6 +296,9 @@ fn play() {
     let parent = Parent::start();
     let plan = parent.hear("plan");
     let refuse = || {
+        if let Some(folder) = plan["hide"].as_str() {
+            mount("tmpfs", folder, 0).expect("allowed");
+        }
         let calls = plan["call"].as_array().into_iter().flatten();
         let calls: Vec<_> = calls.flat_map(Value::as_i64).collect();
         if !calls.is_empty() {
@@ -276,6 +306,14 @@ fn play() {
         }
     };
     let before = plan["before"] == true;
+    if plan["hide"].is_string() {
+        // SAFETY: a plain call.
+        let own = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+        if !own || mount("none", "/", libc::MS_REC | libc::MS_PRIVATE).is_err() {
+            parent.say("card", json!(UNPRIVILEGED));
+            return parent.wait_for_end();
+        }
+    }
     if before {
         refuse();
     }
@@ -316,4 +354,18 @@ fn play() {
         (1..4).find_map(|round| world.make(round).err()).map(text)
     });
     parent.wait_for_end();
+}
+
+/// Mounts an empty folder, or changes how mounts are shared, for this thread and those that it starts.
+fn mount(kind: &str, at: &str, flags: libc::c_ulong) -> std::io::Result<()> {
+    let [kind, at] = [kind, at].map(|text| CString::new(text).expect("a text"));
+    // SAFETY: the texts live until the call returns.
+    let done = unsafe {
+        let none = std::ptr::null();
+        libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), flags, none)
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
