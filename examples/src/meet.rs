@@ -9,9 +9,15 @@ use bellwire::memory::Mapping;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
-use std::fs::OpenOptions;
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
@@ -52,8 +58,8 @@ fn user() -> u32 {
     unsafe { libc::getuid() }
 }
 
-/// The user who runs the process at the other end of a socket, and its number.
-fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
+/// The user who runs the process at the other end of a socket.
+fn user_behind(stream: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred {
         pid: 0,
         uid: 0,
@@ -67,7 +73,54 @@ fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(peer)
+    Ok(peer.uid)
+}
+
+/// A secret, by which two sockets are known to be of one process.
+type Token = [u8; 16];
+
+fn token() -> Token {
+    // The standard library's hasher is seeded by the operating system.
+    let [high, low] = [0, 1].map(|part: u64| RandomState::new().hash_one(part));
+    (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
+}
+
+/// A socket by which descriptors come, too (SCM_RIGHTS).
+#[derive(Debug)]
+struct Socket {
+    stream: UnixStream,
+    /// Those that came, and were not asked for yet.
+    files: VecDeque<OwnedFd>,
+}
+
+impl Socket {
+    /// Sends bytes, and a descriptor with them.
+    fn send_with(&mut self, bytes: &[u8], file: BorrowedFd<'_>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let files = [file];
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&files)) {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        let bytes_of = [IoSlice::new(bytes)];
+        let sent = sendmsg(&self.stream, &bytes_of, &mut ancillary, SendFlags::NOSIGNAL)?;
+        self.stream.write_all(&bytes[sent..])
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let bytes = &mut [IoSliceMut::new(into)];
+        let got = recvmsg(&self.stream, bytes, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                self.files.extend(files);
+            }
+        }
+        Ok(got.bytes)
+    }
 }
 
 /// Waits under a name for another process.
@@ -100,9 +153,8 @@ impl Listener {
     fn next(&self) -> Result<Peer> {
         loop {
             let (stream, _) = self.0.accept().context("waiting for the other process")?;
-            let peer = credentials(&stream)?;
-            if peer.uid == user() {
-                return Ok(Peer::new(stream, peer.pid));
+            if user_behind(&stream)? == user() {
+                return Ok(Peer::new(stream));
             }
         }
     }
@@ -112,15 +164,19 @@ impl Listener {
     /// # Errors
     /// Those of [`accept`](Self::accept); [`Left`].
     pub fn accept_with_exchange(self) -> Result<(Peer, UnixExchange)> {
-        let peer = self.next()?;
+        let mut peer = self.next()?;
+        let token: Token = peer.receive()?;
         self.0.set_nonblocking(true)?;
         loop {
-            // Looked at before: it says nothing until it has come twice.
+            // Looked at before: it says nothing more until it has come twice.
             let gone = peer.is_gone();
             match self.0.accept() {
-                // Another process has come too late.
-                Ok((stream, _)) if credentials(&stream)?.pid != peer.pid => {}
-                Ok((stream, _)) => return Ok((peer, UnixExchange::new(stream)?)),
+                // Otherwise another process has come too late.
+                Ok((stream, _)) => {
+                    if says(&stream, token)? {
+                        return Ok((peer, UnixExchange::new(stream)?));
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if gone {
                         return Err(Left.into());
@@ -133,17 +189,29 @@ impl Listener {
     }
 }
 
+/// Whether this token comes by a socket, soon.
+fn says(stream: &UnixStream, token: Token) -> io::Result<bool> {
+    // Inherited from the listener by some systems.
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let mut said = Token::default();
+    let mut from = stream;
+    let is_it = from.read_exact(&mut said).is_ok() && said == token;
+    stream.set_read_timeout(None)?;
+    Ok(is_it)
+}
+
 /// The other process.
 #[derive(Debug)]
 pub struct Peer {
-    lines: BufReader<UnixStream>,
-    pid: i32,
+    lines: BufReader<Socket>,
 }
 
 impl Peer {
-    fn new(stream: UnixStream, pid: i32) -> Self {
-        let lines = BufReader::new(stream);
-        Self { lines, pid }
+    fn new(stream: UnixStream) -> Self {
+        let files = VecDeque::new();
+        let lines = BufReader::new(Socket { stream, files });
+        Self { lines }
     }
 
     /// Goes to the process that listens.
@@ -151,8 +219,7 @@ impl Peer {
     /// # Errors
     /// When there is none, or one of another user.
     pub fn connect(program: &str, name: &str) -> Result<Self> {
-        let (stream, pid) = Self::stream(program, name)?;
-        Ok(Self::new(stream, pid))
+        Ok(Self::new(Self::stream(program, name)?))
     }
 
     /// As [`connect`](Self::connect), with an exchange for a link.
@@ -160,15 +227,15 @@ impl Peer {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn connect_with_exchange(program: &str, name: &str) -> Result<(Self, UnixExchange)> {
-        let peer = Self::connect(program, name)?;
-        let (stream, pid) = Self::stream(program, name)?;
-        if pid != peer.pid {
-            return Err(Left.into());
-        }
+        let mut peer = Self::connect(program, name)?;
+        let token = token();
+        peer.send(&token)?;
+        let mut stream = Self::stream(program, name)?;
+        stream.write_all(&token).map_err(left_or)?;
         Ok((peer, UnixExchange::new(stream)?))
     }
 
-    fn stream(program: &str, name: &str) -> Result<(UnixStream, i32)> {
+    fn stream(program: &str, name: &str) -> Result<UnixStream> {
         let stream = match UnixStream::connect_addr(&address(program, name)?) {
             Ok(stream) => stream,
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
@@ -176,14 +243,11 @@ impl Peer {
             }
             Err(error) => return Err(error).with_context(|| format!("going to {name}")),
         };
-        let peer = credentials(&stream)?;
-        if peer.uid != user() {
-            bail!(
-                "whoever listens as {name} is user {}, not you: choose another name",
-                peer.uid
-            );
+        let uid = user_behind(&stream)?;
+        if uid != user() {
+            bail!("the process that listens as {name} is of user {uid}, not you: choose another name");
         }
-        Ok((stream, peer.pid))
+        Ok(stream)
     }
 
     /// Sends something.
@@ -202,7 +266,7 @@ impl Peer {
     fn line<T: Serialize>(&mut self, what: Result<T, String>) -> Result<()> {
         let mut line = serde_json::to_vec(&what)?;
         line.push(b'\n');
-        let sent = self.lines.get_mut().write_all(&line);
+        let sent = self.lines.get_mut().stream.write_all(&line);
         sent.map_err(|error| left_or(error).context("sending to the other process"))
     }
 
@@ -252,26 +316,27 @@ impl Peer {
         Ok(ConnInfo::from_bytes(&theirs)?)
     }
 
-    /// Shows the peer shared memory, which [`shared`](Self::shared) gives it. To be kept until the
-    /// peer has said something.
+    /// Passes shared memory to the peer, which [`shared`](Self::shared) gives it.
     ///
     /// # Errors
     /// Memory that is not shared, [`Left`].
     pub fn share(&mut self, memory: &Mapping) -> Result<()> {
         let fd = memory.fd().context("memory that is not shared")?;
-        self.send(&(fd.as_raw_fd(), memory.len()))
+        let mut line = serde_json::to_vec(&Ok::<_, String>(memory.len()))?;
+        line.push(b'\n');
+        let sent = self.lines.get_mut().send_with(&line, fd.as_fd());
+        sent.map_err(|error| left_or(error).context("passing memory to the other process"))
     }
 
     /// The memory that the peer shows.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive), and those of opening and mapping it.
+    /// As [`receive`](Self::receive), and those of mapping it; a peer that passes none.
     pub fn shared(&mut self) -> Result<Mapping> {
-        let (fd, length): (i32, usize) = self.receive()?;
-        let path = format!("/proc/{}/fd/{fd}", self.pid);
-        let file = OpenOptions::new().read(true).write(true).open(&path);
-        let file = file.with_context(|| format!("opening {path}"))?;
-        Ok(Mapping::from_fd(file.into(), length)?)
+        let length: usize = self.receive()?;
+        let file = self.lines.get_mut().files.pop_front();
+        let file = file.context("the other process passes no memory: is a descriptor left?")?;
+        Ok(Mapping::from_fd(file, length)?)
     }
 
     /// Reports how one's part went. For the end that follows.
@@ -310,7 +375,7 @@ impl Peer {
     }
 
     fn socket(&self) -> BorrowedFd<'_> {
-        self.lines.get_ref().as_fd()
+        self.lines.get_ref().stream.as_fd()
     }
 }
 
