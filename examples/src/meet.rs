@@ -6,14 +6,14 @@ use super::wait::{Gone, PeerGone};
 use anyhow::{Context, Result, bail};
 use bellwire::connect::ConnInfo;
 use bellwire::memory::Mapping;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fmt;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
 use std::collections::VecDeque;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -245,7 +245,9 @@ impl Peer {
         };
         let uid = user_behind(&stream)?;
         if uid != user() {
-            bail!("the process that listens as {name} is of user {uid}, not you: choose another name");
+            bail!(
+                "the process that listens as {name} is of user {uid}, not you: choose another name"
+            );
         }
         Ok(stream)
     }

@@ -43,7 +43,12 @@ pub enum MemoryError {
         node: Option<u32>,
     },
     /// The kernel has no hugetlb pages of this size at all.
-    #[error("this kernel has no {} hugepages: use another size, or AUTO pages", Size(*.page as u64))]
+    #[error(
+        "no {} hugepages: there is no {}, so the kernel has none of this size, or /sys is not mounted \
+         here: use another size, or AUTO pages",
+        Size(*.page as u64),
+        pool_dir(*.page, None).display()
+    )]
     HugePagesUnsupported {
         /// The page size, in bytes.
         page: usize,

@@ -375,7 +375,8 @@ pub fn remedy(error: &io::Error) -> &'static str {
         Some(libc::EMFILE) => ": close descriptors, or raise `ulimit -n`",
         Some(libc::ENFILE) => ": close descriptors, or raise fs.file-max",
         Some(libc::EACCES | libc::EPERM) => {
-            ": run as a user who may do that (for RDMA, who may open /dev/infiniband/uverbs*)"
+            ": the kernel refuses this to the process: check its user and capabilities, and the container, \
+             seccomp filter or security module that it runs under"
         }
         Some(libc::EADDRINUSE) => ": end who has the port, or take another",
         Some(libc::EADDRNOTAVAIL) => ": give an address of this host",

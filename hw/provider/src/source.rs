@@ -60,6 +60,11 @@ pub enum Cause {
     },
     /// The kernel provides no RDMA to programs: there is no `/sys/class/infiniband_verbs`.
     NoKernelSupport,
+    /// What the kernel provides is not visible: there is no `/sys/class`.
+    NoSysfs {
+        /// The folder that could not be read, and the error.
+        reason: String,
+    },
     /// The kernel has no RDMA device.
     NoDevice,
     /// There is no `/dev/infiniband`, although the kernel has devices.
@@ -73,6 +78,11 @@ pub enum Cause {
     NoPermission {
         /// The path of the node.
         path: String,
+    },
+    /// The device's node cannot be opened, although its mode may allow it (EPERM).
+    Forbidden {
+        /// The path of the node, and the error.
+        reason: String,
     },
     /// The device is in another network namespace.
     OtherNamespace,
@@ -179,6 +189,16 @@ impl fmt::Display for Cause {
                 f,
                 "no permission to open {path}: run as a user or in a group that may (`ls -l {path}`), or \
                  hand it into the container (`--device {path}`)"
+            ),
+            Self::NoSysfs { reason } => write!(
+                f,
+                "whether the kernel has RDMA devices is not visible: {reason}: mount /sys where this program \
+                 runs"
+            ),
+            Self::Forbidden { reason } => write!(
+                f,
+                "{reason}: this is not the node's mode; check the device rules of the container \
+                 (`--device`), and the seccomp filter or security module that the process runs under"
             ),
             Self::OtherNamespace => f.write_str(
                 "it is in another network namespace: run there, or bring it here (`rdma dev set`)",

@@ -53,6 +53,17 @@ pub(super) fn devices() -> Option<Vec<Kernel>> {
     Some(devices)
 }
 
+/// Why no devices are visible, where [`devices`] returns `None`.
+pub(super) fn why_none() -> Cause {
+    let class = sysfs().join("class");
+    match fs::read_dir(&class) {
+        Ok(_) => Cause::NoKernelSupport,
+        Err(error) => Cause::NoSysfs {
+            reason: format!("{}: {error}", class.display()),
+        },
+    }
+}
+
 impl Kernel {
     fn path(&self) -> PathBuf {
         Path::new(NODES).join(&self.node)
@@ -89,9 +100,13 @@ impl Kernel {
     /// report that.
     pub fn why_closed(&self) -> Option<Cause> {
         let node = fs::File::options().read(true).write(true).open(self.path());
-        let denied = node.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
-        denied.then(|| Cause::NoPermission {
-            path: self.path().display().to_string(),
-        })
+        let (error, path) = (node.err()?, self.path().display().to_string());
+        match error.raw_os_error()? {
+            libc::EACCES => Some(Cause::NoPermission { path }),
+            libc::EPERM => Some(Cause::Forbidden {
+                reason: format!("open {path}: {error}"),
+            }),
+            _ => None,
+        }
     }
 }

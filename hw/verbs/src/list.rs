@@ -140,7 +140,7 @@ fn unlisted(names: &[String], refused: Option<Cause>, kernel: Option<&[Kernel]>)
     }
     match refused {
         _ if kernel.is_none() && names.is_empty() => {
-            absent.push(Absent::verbs(Cause::NoKernelSupport));
+            absent.push(Absent::verbs(kernel::why_none()));
         }
         Some(refused) => {
             // libibverbs did not get as far as looking for providers.

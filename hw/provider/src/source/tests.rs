@@ -27,6 +27,14 @@ fn causes_say_what_to_do() {
             Cause::NoKernelSupport,
             &["/sys/class/infiniband_verbs", "`modprobe ib_uverbs`"],
         ),
+        (
+            Cause::NoSysfs { reason: reason() },
+            &["not visible: as it says", "mount /sys"],
+        ),
+        (
+            Cause::Forbidden { reason: reason() },
+            &["as it says: this is not the node's mode", "`--device`"],
+        ),
         (Cause::NoDevice, &["driver", "`rdma link`"]),
         (
             Cause::NoNodes,
