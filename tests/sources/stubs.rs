@@ -6,7 +6,7 @@ use bellwire_tests::library::{NAME, find};
 use std::path::Path;
 
 tests! {
-    TESTS: refused, too_old, no_kernel_support, no_device, no_node, other_namespace, cannot_list, cannot_open
+    TESTS: refused, too_old, no_kernel_support, no_sysfs, no_device, no_node, other_namespace, cannot_list, cannot_open
 }
 tests! {
     PRIVATE: not_found, no_nodes, closed_folder, closed_node, no_provider
@@ -35,7 +35,8 @@ fn too_old() {
 }
 
 fn no_kernel_support() {
-    let said = Host::with_stub().witness();
+    let host = Host::with_stub().kernel("net/eth0/mtu", "1500\n");
+    let said = host.witness();
     let text = "verbs: this kernel has no RDMA for programs, for there is no /sys/class/infiniband_verbs: ";
     alone_and_unknown(&said, &[text]);
     // What the stub does not have is missing by itself.
@@ -43,6 +44,13 @@ fn no_kernel_support() {
         said["missing"],
         "libibverbs.so.1 has no _ibv_query_gid_ex, which came with rdma-core 32: install that or a newer one"
     );
+}
+
+/// Nothing is known of the kernel.
+fn no_sysfs() {
+    let said = Host::with_stub().witness();
+    let text = "verbs: whether the kernel has RDMA devices is not visible: ";
+    alone_and_unknown(&said, &[text]);
 }
 
 fn no_device() {
