@@ -3,13 +3,16 @@
 
 use super::Area;
 use bellwire::connect::cm::{EventChannel, PortSpace};
+use bellwire::connect::tcp::{self, TcpError};
 use bellwire::link::{Link, LinkInit, LinkSet, LinkSetInit, pair};
 use bellwire::soft::Mode;
 use bellwire::wqe::{Inline, Send};
 use bellwire::wr::WcStatus;
 use bellwire::{ClassLayout, ConnectAttr, Device, QpInit};
 use bellwire_tests::child::Child;
-use bellwire_tests::fixture::{self, ENGINE, End, SIGNALED, fabric_name, init, node, slab};
+use bellwire_tests::fixture::{
+    self, DEADLINE, ENGINE, End, SIGNALED, fabric_name, init, node, slab,
+};
 use bellwire_tests::leftovers::Home;
 use bellwire_tests::parent::{Parent, card, number, read_card};
 use serde_json::{Value, json};
@@ -20,7 +23,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The roles and tests of this area.
 pub const AREA: Area = Area {
-    roles: &[("fork-parent", parent), ("fork-dropper", dropper)],
+    roles: &[
+        ("fork-parent", parent),
+        ("fork-dropper", dropper),
+        ("fork-leaver", leaver),
+    ],
     tests: TESTS,
 };
 
@@ -33,6 +40,10 @@ const TESTS: &[(&str, fn())] = &[
         || under_load("engine"),
     ),
     ("children_drop_what_they_inherit", children_drop),
+    (
+        "children_keep_no_connection_of_their_parent",
+        children_keep_nothing,
+    ),
 ];
 
 /// Messages of each child to each of its two peers.
@@ -353,5 +364,86 @@ fn children_drop() {
         child.hear("child");
     }
     child.hear("done");
+    child.end();
+}
+
+/// The sockets and memory files that this process has open.
+fn descriptors() -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").expect("descriptors");
+    let targets = open.flatten().flat_map(|fd| std::fs::read_link(fd.path()));
+    let of_library = |target: &std::path::PathBuf| {
+        let target = target.to_string_lossy();
+        target.starts_with("socket:") || target.contains("memfd:")
+    };
+    targets.filter(of_library).count()
+}
+
+/// A process that closes everything, while a child of its lives on.
+fn leaver() {
+    let said = Parent::start();
+    let before = descriptors();
+    let order = said.hear("open");
+    let fabric = order["fabric"].as_str().expect("a name");
+    let port = number(&order, "port") as u16;
+    let device = Device::open(&format!("soft:{fabric}")).expect("a node");
+    let mut end = receiving(&device, Mode::Inline);
+    // The device's memory: no other process is given its descriptor.
+    let blocks = slab(
+        &device.alloc_pd(),
+        &[ClassLayout {
+            size: 4096,
+            count: 8,
+        }],
+    );
+    let tcp = tcp::Connection::connect("127.0.0.1", port, DEADLINE).expect("a connection");
+    let listening = tcp::Listener::bind(Some("127.0.0.1"), 0).expect("a port");
+    let channel = EventChannel::on(&device).expect("a channel");
+    let listener = channel.id(PortSpace::Tcp).expect("an id");
+    listener.bind(("127.0.0.1", 0)).expect("a port");
+    listener.listen(1).expect("a listener");
+    said.say("card", card_of(&end));
+    connect(&mut end, &said.hear("connect"));
+    send(&mut end, 0);
+    let lid = device.query_port(1).expect("a port").lid;
+    assert!(descriptors() > before);
+    let (mut ours, mut theirs) = Lines::pair();
+    let forked = Forked::new(false, move || {
+        // Beside its own end of the pair, what was there before and is no socket of the library: the test's own
+        // region, which lends its descriptor to the program.
+        theirs.say(&json!(descriptors()));
+        theirs.hear();
+    });
+    // The two ends of the pair, and the memory of the end's region.
+    assert_eq!(ours.hear(), json!(before + 3));
+    drop((end, blocks, tcp, listening, listener, channel, device));
+    said.say("closed", json!({"lid": lid}));
+    said.hear("end");
+    ours.say(&Value::Null);
+    forked.succeeds();
+    said.wait_for_end();
+}
+
+/// Peers notice that a process has closed its connections, and another node gets its place, although a child of
+/// the process lives on.
+fn children_keep_nothing() {
+    let fabric = fabric_name();
+    let home = Home::new(&fabric);
+    let device = node(&fabric, Mode::Inline);
+    let listener = tcp::Listener::bind(Some("127.0.0.1"), 0).expect("a port");
+    let mut child = Child::start("fork-leaver", "the parent".to_owned(), &home.0);
+    child.send("open", json!({"fabric": fabric, "port": listener.port()}));
+    let mut tcp = listener.accept(DEADLINE).expect("a connection");
+    let mut end = receiving(&device, Mode::Inline);
+    let theirs = child.hear("card");
+    connect(&mut end, &theirs);
+    child.send("connect", card_of(&end));
+    assert_eq!(end.outcome(), (0, WcStatus::Success));
+    let closed = child.hear("closed");
+    let gone = tcp.receive(&mut [0], DEADLINE);
+    assert!(matches!(gone, Err(TcpError::Closed { .. })), "{gone:?}");
+    let next = node(&fabric, Mode::Inline);
+    let lid = next.query_port(1).expect("a port").lid;
+    assert_eq!(u64::from(lid), number(&closed, "lid"));
+    child.send("end", Value::Null);
     child.end();
 }

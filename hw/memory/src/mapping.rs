@@ -1,13 +1,14 @@
 //! Memory mappings and their builder.
 
 use super::error::MemoryError;
+use super::fork::Fd;
 use super::pages::{PageKind, Pages, Thp};
 use super::region::Region;
 use super::size::Size;
 use super::{available, lock, numa, shared, smaps};
 use rustix::fs::{SealFlags, fcntl_add_seals};
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Memory zeroed by the kernel and fully populated: anonymous or shared (a memfd).
 ///
@@ -26,6 +27,8 @@ pub struct Mapping {
     kind: PageKind,
     node: Option<u32>,
     locked: bool,
+    /// Of a device's memory: children close the descriptor, so that they do not keep the memory. Dropped before it.
+    _closed_in_children: Option<Fd<BorrowedFd<'static>>>,
     fd: Option<OwnedFd>,
     /// Whether the program may use the descriptor.
     lendable: bool,
@@ -164,6 +167,10 @@ impl MappingBuilder {
             kind,
             node: self.node,
             locked: self.lock,
+            _closed_in_children: (fd.as_ref().filter(|_| !self.lendable)).map(|fd| {
+                // SAFETY: the mapping has the descriptor, and drops it last.
+                Fd::new(unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) })
+            }),
             fd,
             lendable: self.lendable,
         })
@@ -223,6 +230,7 @@ impl Mapping {
             kind,
             node: None,
             locked: false,
+            _closed_in_children: None,
             fd: Some(fd),
             lendable: true,
         }

@@ -121,6 +121,12 @@ impl<T: AsFd> std::ops::Deref for Fd<T> {
     }
 }
 
+impl<T: AsFd> std::ops::DerefMut for Fd<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.of
+    }
+}
+
 impl<T: AsFd> AsFd for Fd<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.of.as_fd()

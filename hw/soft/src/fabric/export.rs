@@ -13,8 +13,9 @@ use super::segment::MAX_PAGE;
 use super::window::Mapped;
 use crate::generation::Generation;
 use crate::mr::{AT_GENERATION, KEYS_BYTES, Scramble};
+use bellwire_memory::fork::Fd;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -140,7 +141,7 @@ impl Memory {
 /// What this node exports.
 #[derive(Debug)]
 pub struct Export {
-    file: OwnedFd,
+    file: Fd,
     /// The file system of memfds.
     device: u64,
     memory: Mapped,
@@ -155,7 +156,7 @@ impl Export {
         hello::seal(file.as_fd())?;
         Ok(Self {
             device: file_id(file.as_fd())?.device,
-            file,
+            file: file.into(),
             memory,
             used: Mutex::new(vec![false; MEMORIES]),
         })

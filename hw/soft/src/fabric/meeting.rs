@@ -40,6 +40,7 @@ use super::peer::{Link, Memory, Peer};
 use super::segment::SEGMENT;
 use super::window::Mapped;
 use crate::process::{Credentials, Process};
+use bellwire_memory::fork::Fd;
 use bellwire_provider::entropy;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -173,7 +174,7 @@ impl Call {
 /// The other end of a handshake's socket.
 #[derive(Debug)]
 struct Other {
-    stream: UnixStream,
+    stream: Fd<UnixStream>,
     process: Process,
 }
 
@@ -313,7 +314,7 @@ impl Meetings {
         let Ok((process, foreign)) = other else {
             return;
         };
-        let stream = UnixStream::from(stream);
+        let stream = Fd::new(UnixStream::from(stream));
         let other = Other { stream, process };
         let at = self.add(Stage::Unheard { other, foreign }, Instant::now() + TO_SAY);
         if self.watch(node, at) {
@@ -501,7 +502,7 @@ fn end(node: &Node, gone: &Stage) {
 
 fn knock(node: &Node, call: Call, spare: &mut Spare) -> io::Result<Step> {
     let stream = match address::connect(&node.owner, &node.name, call.slot, spare)? {
-        Called::There(stream) => stream,
+        Called::There(stream) => Fd::new(stream),
         Called::Nobody => return Ok(Step::Over),
         Called::Crowded => {
             let from = Instant::now() + AGAIN;

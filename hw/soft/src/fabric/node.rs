@@ -14,6 +14,7 @@ use super::wire::Sending;
 use super::{ACQUAINTED, MAX_NODES, Owner};
 use crate::error::Error;
 use crate::process::began_here;
+use bellwire_memory::fork::Fd;
 use bellwire_provider::quiesce::Barriers;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -47,7 +48,7 @@ pub struct Node {
     gid: [u8; 16],
     places: Places,
     pub(super) calls: Calls,
-    pub(super) listener: UnixListener,
+    pub(super) listener: Fd<UnixListener>,
     /// Everything that the node's thread waits for.
     pub(super) epoll: OwnedFd,
     wake: OwnedFd,
@@ -126,7 +127,7 @@ impl Node {
             gid: [0; 16],
             places: Places::new()?,
             calls: Calls::default(),
-            listener,
+            listener: listener.into(),
             epoll,
             wake,
             stop: AtomicBool::new(false),

@@ -10,6 +10,7 @@ use super::wire::{Reader, Sending, Writer};
 use crate::connection::connection_with;
 use crate::generation::Generation;
 use crate::process::Process;
+use bellwire_memory::fork::Fd;
 use bellwire_provider::quiesce::Between;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -78,7 +79,7 @@ pub(super) struct Memory {
 /// What a link has besides its shared memory.
 #[derive(Debug)]
 pub struct Link {
-    pub stream: UnixStream,
+    pub stream: Fd<UnixStream>,
     /// Reports when the peer's process has ended: its end of the socket may be kept open by other processes.
     pub process: Process,
     /// Where /proc shows its descriptors; `None`: nowhere.

@@ -3,6 +3,7 @@
 use super::{Connection, TcpError};
 use crate::connect::Message;
 use crate::link::{Exchange, ExchangeError};
+use crate::memory::fork::Fd;
 use rustix::net::sockopt;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 /// probes it (SO_KEEPALIVE, TCP_USER_TIMEOUT).
 #[derive(Debug)]
 pub struct TcpExchange {
-    stream: TcpStream,
+    stream: Fd<TcpStream>,
     /// Bytes that the system has not accepted yet.
     unsent: Vec<u8>,
     /// The message being received.

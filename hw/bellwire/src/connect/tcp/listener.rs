@@ -6,6 +6,7 @@ use super::error::{TcpError, Waited};
 use super::resolve::resolve;
 use crate::error::Error;
 use crate::event::Waiters;
+use crate::memory::fork::Fd;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,7 +15,7 @@ use std::time::Duration;
 /// A port on which peers are accepted. Any thread may use it.
 #[derive(Debug)]
 pub struct Listener {
-    socket: TcpListener,
+    socket: Fd<TcpListener>,
     port: u16,
     waiters: Waiters,
 }
@@ -46,7 +47,7 @@ impl Listener {
         socket.set_nonblocking(true).map_err(failed)?;
         let port = socket.local_addr().map_err(failed)?.port();
         Ok(Self {
-            socket,
+            socket: socket.into(),
             port,
             waiters: Waiters::default(),
         })

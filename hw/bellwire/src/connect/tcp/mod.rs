@@ -58,6 +58,7 @@ pub use exchange::TcpExchange;
 pub use listener::Listener;
 
 use super::ConnInfo;
+use crate::memory::fork::Fd;
 use bellwire_core::link::wire::{HEADER, Kind};
 use deadline::Deadline;
 pub(in crate::connect) use resolve::first_address;
@@ -70,13 +71,13 @@ use std::time::Duration;
 ///
 /// After an error the two ends may be out of step: drop the connection, and connect again.
 #[derive(Debug)]
-pub struct Connection(TcpStream);
+pub struct Connection(Fd<TcpStream>);
 
 impl Connection {
     fn new(stream: TcpStream) -> Result<Self, TcpError> {
         // The peer waits for each message.
         match stream.set_nodelay(true) {
-            Ok(()) => Ok(Self(stream)),
+            Ok(()) => Ok(Self(stream.into())),
             Err(error) => Err(TcpError::Io {
                 what: "set TCP_NODELAY",
                 error,

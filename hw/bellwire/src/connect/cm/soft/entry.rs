@@ -10,9 +10,9 @@ use super::remote_qp::RemoteQp;
 use super::socket::{self, Heard};
 use super::why;
 use crate::device::Device;
+use crate::memory::fork::Fd;
 use bellwire_provider::psn::random_psn;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ pub(super) struct Entry {
     pub space: PortSpace,
     pub stage: Stage,
     /// The socket that listens, or leads to the peer.
-    pub socket: Option<OwnedFd>,
+    pub socket: Option<Fd>,
     /// The process of the peer; `None` for this process, or if there is no peer.
     pub process: Option<Arc<PeerProcess>>,
     pub local: Option<SocketAddr>,
@@ -156,12 +156,7 @@ impl Entry {
     }
 
     /// The entry of a peer that has connected to this listener.
-    pub fn greeting(
-        &self,
-        listener: u64,
-        socket: OwnedFd,
-        process: Option<Arc<PeerProcess>>,
-    ) -> Self {
+    pub fn greeting(&self, listener: u64, socket: Fd, process: Option<Arc<PeerProcess>>) -> Self {
         Self {
             stage: Stage::Greeting,
             socket: Some(socket),

@@ -20,6 +20,7 @@ use super::why;
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::{Bell, Timer};
+use crate::memory::fork::Fd;
 use bellwire_core::fault::CmEvent;
 use bellwire_soft::{Listener, Owner};
 use rustix::buffer::spare_capacity;
@@ -115,7 +116,7 @@ impl Hub {
     }
 
     /// Stops watching a socket.
-    pub fn forget(&self, socket: &OwnedFd) {
+    pub fn forget(&self, socket: &Fd) {
         let _not_watched = epoll::delete(&self.epoll, socket);
     }
 

@@ -11,7 +11,7 @@ use super::peers::PeerProcess;
 use super::socket;
 use crate::device::Device;
 use crate::error::Error;
-use crate::memory::fork::Life;
+use crate::memory::fork::{Fd, Life};
 use crate::qp::ConnectAttr;
 use bellwire_core::fault::CmEvent;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
@@ -21,7 +21,6 @@ use bellwire_provider::backoff::Backoff;
 use bellwire_provider::entropy;
 use bellwire_provider::limits::required;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
@@ -420,7 +419,7 @@ fn take(
     rivals: &[At],
     port: u16,
     looks: usize,
-) -> Result<Option<OwnedFd>, Error> {
+) -> Result<Option<Fd>, Error> {
     let address = address::socket_of(scope, space, at, port)?;
     let is_taken = |rival: &At| {
         let address = address::socket_of(scope, space, *rival, port)?;

@@ -3,27 +3,29 @@
 
 use super::message::{MAX_BYTES, Message};
 use crate::error::Error;
+use crate::memory::fork::Fd;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
     bind, connect, recv, send, socket_with,
 };
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 fn failed(what: &'static str) -> impl Fn(Errno) -> Error {
     move |error| Error::io(what, error.into())
 }
 
 /// Creates a socket that is not bound yet. None of its calls blocks.
-pub(super) fn make() -> Result<OwnedFd, Error> {
+pub(super) fn make() -> Result<Fd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map(Fd::new)
         .map_err(failed("make a socket for the connection manager"))
 }
 
 /// Binds to an address; `false` if it is in use.
-pub(super) fn take(socket: &OwnedFd, address: &SocketAddrUnix) -> Result<bool, Error> {
+pub(super) fn take(socket: &Fd, address: &SocketAddrUnix) -> Result<bool, Error> {
     match bind(socket, address) {
         Ok(()) => Ok(true),
         Err(Errno::ADDRINUSE) => Ok(false),
@@ -51,7 +53,7 @@ pub(super) enum Met {
     NoRoom,
 }
 
-pub(super) fn meet(socket: &OwnedFd, address: &SocketAddrUnix) -> Result<Met, Error> {
+pub(super) fn meet(socket: &Fd, address: &SocketAddrUnix) -> Result<Met, Error> {
     match connect(socket, address) {
         Ok(()) => Ok(Met::There),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(Met::Nobody),
@@ -63,16 +65,16 @@ pub(super) fn meet(socket: &OwnedFd, address: &SocketAddrUnix) -> Result<Met, Er
 /// The result of accepting.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    Somebody(OwnedFd),
+    Somebody(Fd),
     Nobody,
     /// The system has no descriptor or memory left for the peer that waits.
     NoRoom,
 }
 
 /// Accepts the peer that has waited longest.
-pub(super) fn take_next(listener: &OwnedFd) -> Waiting {
+pub(super) fn take_next(listener: &Fd) -> Waiting {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-        Ok(socket) => Waiting::Somebody(socket),
+        Ok(socket) => Waiting::Somebody(socket.into()),
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Waiting::Nobody,
         Err(_) => Waiting::NoRoom,
     }
@@ -80,7 +82,7 @@ pub(super) fn take_next(listener: &OwnedFd) -> Waiting {
 
 /// Sends a message. Errors are ignored: a peer that is gone is noticed by its socket, one that does not
 /// read by a timeout.
-pub(super) fn say(socket: &OwnedFd, message: &Message) {
+pub(super) fn say(socket: &Fd, message: &Message) {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let _gone = send(socket, &message.to_bytes(), flags);
 }
@@ -116,7 +118,7 @@ pub(super) fn hear(socket: impl AsFd) -> Heard {
 }
 
 /// Starts to listen on `socket`.
-pub(super) fn listen(socket: &OwnedFd, backlog: u32) -> Result<(), Error> {
+pub(super) fn listen(socket: &Fd, backlog: u32) -> Result<(), Error> {
     let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
     rustix::net::listen(socket, backlog)
         .map_err(|error| Error::io("listen by the connection manager", io::Error::from(error)))
