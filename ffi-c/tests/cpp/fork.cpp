@@ -17,6 +17,10 @@ namespace bw = bellwire;
         }                                                                                         \
     } while (0)
 
+/* A child has none of its parent's threads, and nothing that refers to the memory on their stacks: the sanitizer
+ * would take that for leaks. */
+extern "C" const char *__asan_default_options() { return "detect_leaks=0"; }
+
 namespace {
 
 struct end {
