@@ -32,7 +32,8 @@ impl Blocked {
             for signal in OF_INSTRUCTIONS {
                 libc::sigdelset(all.as_mut_ptr(), signal);
             }
-            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+            // The program's thread may have blocked those of instructions, too.
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
             Self {
                 before: before.assume_init(),
             }
@@ -124,6 +125,29 @@ impl Drop for Uncancelled {
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
+
+    /// A thread of the program that has blocked all of its signals starts one of the library's.
+    #[test]
+    fn signals_of_instructions_are_not_blocked_whoever_starts_it() {
+        let started = std::thread::scope(|scope| {
+            let starter = scope.spawn(|| {
+                let mut all = MaybeUninit::uninit();
+                // SAFETY: `all` is filled before it is used.
+                unsafe {
+                    libc::sigfillset(all.as_mut_ptr());
+                    libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), null_mut());
+                }
+                start("of-all-blocked", of_this_thread)
+                    .unwrap()
+                    .join()
+                    .unwrap()
+            });
+            starter.join().unwrap()
+        });
+        for signal in OF_INSTRUCTIONS {
+            assert_eq!(started.0 >> (signal - 1) & 1, 0, "{signal}");
+        }
+    }
 
     /// The blocked signals of this thread, and its name.
     fn of_this_thread() -> (u64, String) {
