@@ -12,20 +12,20 @@ use gungraun::{library_benchmark, library_benchmark_group};
 use std::hint::black_box;
 
 // WRITE and SEND between nodes of a fabric, whose memory both have mapped.
-#[library_benchmark(config = limit(143))]
+#[library_benchmark(config = limit(150))]
 #[bench::run(met())]
 fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
 }
 
 // From and to registered memory.
-#[library_benchmark(config = limit(377))]
+#[library_benchmark(config = limit(387))]
 #[bench::run(met())]
 fn fabric_write_64_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaWrite { remote }, 64)
 }
 
-#[library_benchmark(config = limit(337))]
+#[library_benchmark(config = limit(345))]
 #[bench::run(met())]
 fn fabric_read_8_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaRead { remote }, 8)
@@ -45,7 +45,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted. The poll that finds the packet receives it without the device's lock.
-#[library_benchmark(config = limit(394))]
+#[library_benchmark(config = limit(398))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -60,7 +60,7 @@ fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
 }
 
 // The same with the completion of the SEND, so with the acknowledgement for which its requester waits.
-#[library_benchmark(config = limit(867))]
+#[library_benchmark(config = limit(884))]
 #[bench::run(met())]
 fn fabric_send_8_inline_signaled_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -90,7 +90,7 @@ fn messages(
 }
 
 // Received from a shared receive queue.
-#[library_benchmark(config = limit(603))]
+#[library_benchmark(config = limit(608))]
 #[bench::run(met_on_srq())]
 fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
     sends_to_srq(ends, SendFlags::empty())
@@ -140,7 +140,7 @@ fn fabric_send_24_inline_and_receive(ends: (End, End)) -> (End, End) {
 }
 
 // From registered memory, in a packet of two lines.
-#[library_benchmark(config = limit(787))]
+#[library_benchmark(config = limit(820))]
 #[bench::run(met())]
 fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -160,7 +160,7 @@ fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
     send_longer(ends, length)
 }
 
-#[library_benchmark(config = limit(624))]
+#[library_benchmark(config = limit(631))]
 #[bench::run(met())]
 fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -171,7 +171,7 @@ fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     })
 }
 
-#[library_benchmark(config = limit(1099))]
+#[library_benchmark(config = limit(1119))]
 #[bench::run(met())]
 fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, peer, wr_id| {
@@ -191,7 +191,7 @@ const EACH: u64 = 8;
 
 // Both parts of SENDs that are rung together, with the receives posted. The first one that is signalled is acknowledged at
 // once, the next one with those behind it.
-#[library_benchmark(config = limit(474))]
+#[library_benchmark(config = limit(477))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive_sixteen_at_once(mut ends: (End, End)) -> (End, End) {
     for _ in 0..REQUESTS / BATCH {
@@ -219,21 +219,21 @@ fn fabric_send_8_inline_and_receive_sixteen_at_once(mut ends: (End, End)) -> (En
 
 // A hundred connections send into one process, one after the other. Each has an acknowledgement to be noted, where one
 // connection has one for all.
-#[library_benchmark(config = limit(425))]
+#[library_benchmark(config = limit(433))]
 #[bench::run(met_by(100))]
 fn fabric_send_8_inline_and_receive_of_100(all: Vec<(End, End)>) -> Vec<(End, End)> {
     sends_of::<100>(all, SendFlags::empty())
 }
 
 // Four nodes send to one, as several processes to a server, of which each poll looks for the packets of all.
-#[library_benchmark(config = limit(474))]
+#[library_benchmark(config = limit(481))]
 #[bench::run(met_clients())]
 fn fabric_send_8_inline_and_receive_of_4_nodes(all: Vec<(End, End)>) -> Vec<(End, End)> {
     sends_of::<CLIENTS>(all, SendFlags::empty())
 }
 
 // The same with the completions of the SENDs.
-#[library_benchmark(config = limit(1008))]
+#[library_benchmark(config = limit(1015))]
 #[bench::run(met_clients())]
 fn fabric_send_8_inline_signaled_and_receive_of_4_nodes(all: Vec<(End, End)>) -> Vec<(End, End)> {
     sends_of::<CLIENTS>(all, SIGNALED)
@@ -271,7 +271,7 @@ fn sends_of<const COUNT: usize>(mut all: Vec<(End, End)>, flags: SendFlags) -> V
 }
 
 // Both parts of a datagram of registered memory, with the receive posted, and room for one poll as above.
-#[library_benchmark(config = limit(1979))]
+#[library_benchmark(config = limit(2015))]
 #[bench::run(introduced())]
 fn fabric_datagram_64_and_receive(stations: (Station, Station, Ah)) -> (Station, Station, Ah) {
     datagrams(stations)
