@@ -5,7 +5,7 @@ use crate::script::mix;
 use crate::shared::Shared;
 use crate::wire::{
     ACKS, ANSWER, DATAGRAM, HEADER, Header, KEY, KEYS, MEMORIES, MEMORY, PULLED, REQUEST, SCRAMBLE,
-    SPEAKING, face, line, place, section,
+    SPEAKING, face, line, packets, packets_from, place, section,
 };
 use bellwire::memory::Mapping;
 use bellwire::wqe::opcode;
@@ -210,11 +210,19 @@ impl Attacker {
         }
     }
 
+    /// Shows the victim that the queue pair sends, and packets that the victim expects.
+    fn speak(&self) {
+        let src = self.qp.qp_num();
+        let psn = self.qp.endpoint().psn;
+        self.link.write(packets(src), packets_from(psn));
+        self.link.write(face(src), 1 | SPEAKING);
+    }
+
     /// Requests of every operation with every flag, each as the next, as one that was, and as one that is
     /// to come; answers of every kind; and what behind the entry could be believed.
     fn messages(&mut self) -> Value {
         let src = self.qp.qp_num();
-        self.link.write(face(src), 1 | SPEAKING);
+        self.speak();
         let ops = [
             opcode::NOP,
             opcode::SEND,
@@ -288,7 +296,7 @@ impl Attacker {
             Ok(at) => at,
             Err(error) => return json!({"skipped": error.to_string()}),
         };
-        self.link.write(face(self.qp.qp_num()), 1 | SPEAKING);
+        self.speak();
         let mut bytes = self.entry_of(opcode::SEND, 2, 6000);
         bytes.extend([at, 6000].iter().flat_map(|word| word.to_ne_bytes()));
         let header = self.header(REQUEST, 0, PULLED, bytes.len());

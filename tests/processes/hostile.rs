@@ -34,6 +34,8 @@ struct Hostile {
     qps: Vec<Qp>,
     /// What the victims know them by; some are others by now.
     names: Vec<u32>,
+    /// Of the first packets that the victims expect of them.
+    psns: Vec<u32>,
     region: Region,
     cq: Cq,
     pd: Pd,
@@ -293,6 +295,10 @@ impl Hostile {
             _ => {}
         }
         if kind != ANSWER && kind != ACKS {
+            // Mostly what the victim expects.
+            if self.random.below(8) != 0 {
+                link.write(wire::packets(src), wire::packets_from(self.psns[at]));
+            }
             link.write(face(src), u32::from(header.life) | SPEAKING);
         }
         // How far the peer has read is in what it writes; which of them it is, is tried.
@@ -444,6 +450,7 @@ pub fn play() {
     let seed = number(&order, "seed");
     let mut hostile = Hostile {
         names: qps.iter().map(Qp::qp_num).collect(),
+        psns: qps.iter().map(|qp| qp.endpoint().psn).collect(),
         qps,
         region,
         cq,

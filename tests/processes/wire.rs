@@ -8,7 +8,7 @@ const LINES: u32 = 4096;
 pub const HEADER: usize = 4096;
 /// Where the lines end, and the faces of queue pairs start.
 pub const FACES: usize = HEADER + LINES as usize * LINE;
-/// Bytes of a face: life, what it accepts, protection domain, access.
+/// Bytes of a face: life, how packets are made, what it accepts, protection domain, access.
 pub const FACE: usize = 32;
 /// Where the faces end, and the sections start, and bytes of one.
 const SECTIONS: usize = FACES + (1 << 16) * FACE;
@@ -69,6 +69,16 @@ pub fn line(position: u32) -> usize {
 pub fn place(position: u32, byte: usize) -> usize {
     let from_first = line(position) - HEADER + FRONT + byte;
     HEADER + from_first % (LINES as usize * LINE)
+}
+
+/// Where a queue pair's face says how its packets are made.
+pub fn packets(qpn: u32) -> usize {
+    face(qpn) + 4
+}
+
+/// What it says of packets from this PSN on, with the largest path MTU.
+pub fn packets_from(psn: u32) -> u32 {
+    psn | 5 << 24
 }
 
 /// Where the face of a queue pair is.

@@ -27,7 +27,7 @@ const VERBS_LACK: [Feature; 2] = [Feature::Nop, Feature::SuppressedFlush];
 const LACKS: [&[Feature]; 4] = [&NO_CELLS, &DEVICES_LACK, &VERBS_LACK, &[Feature::Xrc]];
 
 /// What rxe of Linux 6.1 does otherwise than the rules say.
-const OTHERWISE: [(&str, &str); 79] = [
+const OTHERWISE: [(&str, &str); 80] = [
     (
         "attributes::rc::query_gives_back",
         "depths of READs are rounded up to powers of two",
@@ -85,6 +85,10 @@ const OTHERWISE: [(&str, &str); 79] = [
         "elements of other lengths are written wrong",
     ),
     ("operations::rc::solicited", NO_SOLICITED),
+    (
+        "packets::rc::a_send_beyond_the_smaller_mtu",
+        "takes packets of a SEND whatever their length is",
+    ),
     ("srq::a_bad_receive", BAD_LKEY),
     (
         "states::rc::sqd::outgoing",
