@@ -23,14 +23,20 @@ impl Turn {
     /// [sleeps](Backoff).
     #[inline]
     pub fn take(&self) -> Taken<'_> {
+        self.try_take().unwrap_or_else(|| self.wait())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> Taken<'_> {
         let mut backoff = Backoff::new();
         loop {
-            if let Some(taken) = self.try_take() {
-                return taken;
-            }
             // Relaxed: only waits until the exchange can succeed.
             while self.0.load(Ordering::Relaxed) {
                 backoff.wait();
+            }
+            if let Some(taken) = self.try_take() {
+                return taken;
             }
         }
     }

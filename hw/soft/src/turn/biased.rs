@@ -232,15 +232,24 @@ impl Biased {
     /// Waits for the turn, while no other thread holds it.
     #[inline]
     pub fn take(&self, me: Thread) -> Result<Hold<'_>, HeldByAnother> {
+        match self.try_take(me) {
+            Some(hold) => Ok(hold),
+            None => self.wait(me),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self, me: Thread) -> Result<Hold<'_>, HeldByAnother> {
         let mut backoff = Backoff::new();
         loop {
-            if let Some(hold) = self.try_take(me) {
-                return Ok(hold);
-            }
             if self.is_held_by_another(me) {
                 return Err(HeldByAnother);
             }
             backoff.wait();
+            if let Some(hold) = self.try_take(me) {
+                return Ok(hold);
+            }
         }
     }
 
