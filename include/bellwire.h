@@ -115,6 +115,19 @@
  * again. Bytes that are posted inline, and the structs and lists of the request itself, may be reused
  * when the post returns.
  *
+ * Versions. A program calls bw_version_check(BW_VERSION) first. The library's file name contains the
+ * version of its ABI, libbellwire.so.0.1: the major version, and the minor one while the major one is
+ * 0. Under one such name functions and numbers are added and never removed or changed, structs grow at
+ * their end if they grow at all, and others stay as they are. A version that breaks compiled programs
+ * has another name.
+ *
+ * Panics. The library is written in Rust. An internal fault in a set-up call is caught: the result is
+ * BW_EINTERNAL, and the objects of that call may only be destroyed. The data path has no code that
+ * panics; if it did, the process would abort. Nothing unwinds into the program, and callbacks of the
+ * program must not unwind (throw, longjmp) into the library.
+ *
+ * THE PROCESS
+ *
  * Threads. Functions marked "Thread: any" may be called by any thread at any time, on the same
  * objects too. The queues have no locks, and have one owner at a time: a thread that alone calls
  * their functions, until it hands them over by something that orders memory (a mutex, a join, a
@@ -125,18 +138,76 @@
  * one queue at the same time are undefined behaviour. A build of the library with debug assertions
  * detects it on the data path, and returns BW_ECONCURRENT to the thread that came second.
  *
- * Versions. A program calls bw_version_check(BW_VERSION) first. The library's file name contains the
- * version of its ABI, libbellwire.so.0.1: the major version, and the minor one while the major one is
- * 0. Under one such name functions and numbers are added and never removed or changed, structs grow at
- * their end if they grow at all, and others stay as they are. A version that breaks compiled programs
- * has another name.
+ * Priorities. A thread of any priority may call any function. A wait for another thread spins, then
+ * yields, and sleeps after less than a millisecond, so that a thread without a real-time priority on
+ * the same processor goes on.
  *
- * Signals and fork. No function is async-signal-safe. A child of fork() must not use the handles.
+ * Signals. The library uses no signal but SIGSEGV and SIGBUS (see Memory that goes away). Its own
+ * threads, whose names begin with "bellwire-", take none: every signal is blocked in them. No function
+ * is async-signal-safe, except bw_..._wake(). A wait with a limit goes on for the time that is left
+ * when a handler interrupts it. A wait without a limit (bw_get_cq_event(), bw_get_async_event(), and
+ * others with UINT32_MAX or UINT64_MAX) returns BW_EINTR, also if the handler has SA_RESTART. Nothing
+ * is lost: call it again unless the program is to end. For bw_tcp_*() UINT32_MAX is a limit.
  *
- * Panics. The library is written in Rust. An internal fault in a set-up call is caught: the result is
- * BW_EINTERNAL, and the objects of that call may only be destroyed. The data path has no code that
- * panics; if it did, the process would abort. Nothing unwinds into the program, and callbacks of the
- * program must not unwind (throw, longjmp) into the library.
+ *     while (!stop) {                      // set by the handler
+ *         code = bw_get_cq_event(channel, &cqn, NULL);
+ *         if (code == BW_EINTR)
+ *             continue;
+ *         ...
+ *
+ * A handler that must not be missed also calls bw_..._wake(): a signal that comes between the check of
+ * `stop` and the sleep interrupts nothing.
+ *
+ * Ending waits. bw_comp_channel_wake(), bw_device_async_wake(), bw_cm_channel_wake(),
+ * bw_listener_wake(), bw_link_wake(), bw_link_set_wake() and bw_tcp_listener_wake() with 1 end the
+ * waits for an object: those that sleep, and each later one that would sleep, return BW_EWOKEN until
+ * the function is called with 0. So no wake-up is lost. Events that are there are still returned. To
+ * stop its threads a program wakes the object, joins them, and destroys the object.
+ *
+ * Cancellation. pthread_cancel() of a thread is deferred within each call of the library, and acts at
+ * the thread's next cancellation point outside of it. It does not end a wait without a limit: cancel
+ * the thread, then wake the object. Callbacks run with cancellation deferred. The type has to be
+ * PTHREAD_CANCEL_DEFERRED, the default.
+ *
+ * Fork. A child of fork() starts afresh: it opens devices again, by the same names, and is a process
+ * like any other. Handles that it inherits belong to its parent: functions that destroy, close or
+ * acknowledge them return BW_OK without effect, so that exit() and static destructors may run, and
+ * other set-up calls return BW_EFORK. The data path does not check: posting to, ringing or polling an
+ * inherited handle is undefined behaviour. Memory that is shared with peers is a hole in the child's
+ * address space; other memory is a copy. vfork(), posix_spawn(), system() and popen() change nothing,
+ * and exec() closes every descriptor. daemon() is a fork: open devices after it. On devices of
+ * libibverbs the kernel copies registered pages for the child since Linux 5.12; before, set
+ * RDMAV_FORK_SAFE=1 (ibv_fork_init(3)). A child that lives on keeps the kernel's objects of its
+ * parent's devices, and librdmacm's own descriptors: it should call exec(), or the parent should use
+ * such a device after the fork only.
+ *
+ * Privileges. The fabric "soft:NAME" belongs to the effective user that opens the device, in its user
+ * namespace and network namespace. The user is taken when the device is opened: a program may change
+ * its user afterwards, reaches the others and is reached. An endpoint of another name, user or
+ * namespace fails with BW_ECONN, and the error says whose fabric it is of. A program that accepts
+ * connections of the communication manager on a fabric listens before it changes its user. Devices of
+ * the kernel check the user of each call that posts by the kernel (Soft-RoCE).
+ *
+ * Sandboxes. The library does not end the process when a system call is refused or a file is hidden,
+ * before start-up or later: an optional one is done without, and a required one fails the call, with
+ * an error that names it. docs/sandboxes.md has the table. Processes in other PID namespaces of one
+ * network namespace reach each other, and /proc is optional.
+ *
+ * Memory that goes away. Registration checks each page, as ibv_reg_mr(3) does, and returns BW_EFAULT
+ * for memory that cannot be accessed; bw_last_error() names the first page. On the software HCA it
+ * also populates the pages, except with BW_ACCESS_ON_DEMAND. If memory is unmapped, protected or
+ * truncated later, or the system has no page for it, the requests that access it fail:
+ * BW_WC_REM_ACCESS_ERR or BW_WC_REM_OP_ERR for memory of the peer, BW_WC_LOC_PROT_ERR for memory of
+ * this side. For that the first registration installs a handler of SIGSEGV and SIGBUS, which acts on
+ * accesses of the library only and passes on all others to the action before. A handler that the
+ * program installs later has to pass on what is not its own. A thread that posts or polls must not
+ * block these two signals. BELLWIRE_NO_FAULT_HANDLER in the environment leaves the handler out; a
+ * fault then ends the process. Not covered are accesses of the program itself, and the rings of a
+ * fabric under strict overcommit (vm.overcommit_memory 2).
+ *
+ * Core files and limits. Regions of the library are not in core files, unless
+ * `bw_region_attr.in_core_files` is set; memory of the program stays as it is. Shared memory beyond
+ * RLIMIT_FSIZE is an error that names the limit.
  *
  * This file is generated from ffi-c/src by `cargo xtask header`.
  */
