@@ -124,9 +124,8 @@ pub unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) -> Result<(),
 /// Whether the last eight of these bytes can be written by one store.
 #[inline(always)]
 fn is_whole(to: *mut u8, len: usize) -> bool {
-    to.addr().wrapping_add(len) % WHOLE == 0
-        || to.addr().wrapping_add(len).wrapping_sub(size_of::<u64>()) % WHOLE
-            <= WHOLE - size_of::<u64>()
+    let last = to.addr().wrapping_add(len).wrapping_sub(size_of::<u64>());
+    last % WHOLE <= WHOLE - size_of::<u64>()
 }
 
 /// Copies more than [`SHORT`] bytes. Source and destination may overlap.
