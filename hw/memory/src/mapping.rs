@@ -1,7 +1,7 @@
 //! Memory mappings and their builder.
 
 use super::error::MemoryError;
-use super::fork::Fd;
+use super::fork::{Fd, Own};
 use super::pages::{PageKind, Pages, Thp};
 use super::region::Region;
 use super::size::Size;
@@ -29,7 +29,7 @@ pub struct Mapping {
     locked: bool,
     /// Of a device's memory: children close the descriptor, so that they do not keep the memory. Dropped before it.
     _closed_in_children: Option<Fd<BorrowedFd<'static>>>,
-    fd: Option<OwnedFd>,
+    fd: Own<Option<OwnedFd>>,
     /// Whether the program may use the descriptor.
     lendable: bool,
 }
@@ -171,7 +171,7 @@ impl MappingBuilder {
                 // SAFETY: the mapping has the descriptor, and drops it last.
                 Fd::new(unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) })
             }),
-            fd,
+            fd: fd.into(),
             lendable: self.lendable,
         })
     }
@@ -231,7 +231,7 @@ impl Mapping {
             node: None,
             locked: false,
             _closed_in_children: None,
-            fd: Some(fd),
+            fd: Some(fd).into(),
             lendable: true,
         }
     }
