@@ -370,7 +370,7 @@ impl Context {
             self.query_gid(way.port_num, index)
                 .is_ok_and(|own| own == gid)
         };
-        if port.lid != way.dlid || (0..port.gid_tbl_len as u16).any(is_ours) {
+        if port.lid != way.dlid || (0..port.gid_tbl_len).any(is_ours) {
             return Ok(());
         }
         let theirs = std::net::Ipv6Addr::from(gid);
