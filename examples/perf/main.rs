@@ -127,7 +127,9 @@ fn serve_clients(cli: &Cli, serve: &Serve) -> Result<()> {
         .open_for_clients(false)
         .unwrap_or_else(|error| refuse(error));
     let mut server = Server::new(&device, serve.at, serve.links, serve.size as u32)?;
-    let at = SocketAddr::new(serve.at.ip(), server.port());
+    // With the interface of a link-local address.
+    let mut at = serve.at;
+    at.set_port(server.port());
     let name = device.name();
     print(&format!(
         "listening: start `perf lat --clients 1,10,100 --server {at} --device {name}`"

@@ -52,6 +52,19 @@ fn is_unreachable(error: &std::io::Error) -> bool {
     .contains(&kind)
 }
 
+/// Of addresses that were tried in vain.
+fn address_code(tried: &[hw::address::Tried]) -> bw_error {
+    let errors = (tried.iter()).map(|of| of.errno.map(std::io::Error::from_raw_os_error));
+    let mut others = errors.filter(|error| !error.as_ref().is_some_and(is_unreachable));
+    match others.next() {
+        None => BW_ECONN,
+        // The address is incomplete, or of another family than the source.
+        Some(None) => BW_EINVAL,
+        Some(Some(error)) if error.kind() == ErrorKind::OutOfMemory => BW_EMEMORY,
+        Some(Some(_)) => BW_EOTHER,
+    }
+}
+
 impl From<hw::Error> for Failure {
     fn from(error: hw::Error) -> Self {
         use hw::Error;
@@ -106,6 +119,7 @@ impl From<hw::Error> for Failure {
             Error::OtherFabric { .. } => BW_ECONN,
             Error::Io { error, .. } if is_unreachable(error) => BW_ECONN,
             Error::Io { error, .. } if error.kind() == ErrorKind::OutOfMemory => BW_EMEMORY,
+            Error::Address { tried, .. } => address_code(tried),
             Error::Attach(_) => BW_ECQROOM,
             Error::Modify(
                 ModifyError::IllegalTransition(_)

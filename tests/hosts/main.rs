@@ -7,6 +7,7 @@
 mod fork;
 mod identity;
 mod memory;
+mod net;
 mod realtime;
 mod sandbox;
 mod waits;
@@ -27,6 +28,7 @@ const AREAS: &[Area] = &[
     fork::AREA,
     identity::AREA,
     memory::AREA,
+    net::AREA,
     realtime::AREA,
     sandbox::AREA,
     waits::AREA,

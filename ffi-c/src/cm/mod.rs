@@ -18,6 +18,7 @@ use crate::handle::{get, give, take};
 use crate::port::small;
 use crate::qp_attr::udp_sport;
 use crate::used::{Used, User};
+use hw::address;
 use hw::connect::cm::{EventChannel, Id, Peer, PortSpace};
 use hw::memory::fork::PerProcess;
 use std::collections::HashMap;
@@ -166,17 +167,20 @@ pub(crate) unsafe fn peer(host: *const c_char, port: u32) -> Result<Peer, Failur
     Ok(Peer::from((&*host, small("port", port)?)))
 }
 
+/// An address, which a host's name is not.
+///
 /// # Safety
 /// `host` is NULL or a C string.
 unsafe fn literal(host: *const c_char) -> Result<SocketAddr, Failure> {
-    // SAFETY: the caller guarantees that `host` is NULL or a C string.
-    match unsafe { peer(host, 0)? } {
-        Peer::Addr(addr) => Ok(addr),
-        Peer::Name { name, .. } => {
-            let text = format!("{name:?} is not an address of IPv4 or IPv6");
-            Err(Failure::new(BW_EINVAL, text))
-        }
+    if host.is_null() {
+        return Err(Failure::null("the address"));
     }
+    // SAFETY: not NULL; the caller guarantees a C string.
+    let host = unsafe { CStr::from_ptr(host) }.to_string_lossy();
+    let invalid = |text: String| Failure::new(BW_EINVAL, text);
+    address::parse(&host, 0)
+        .map_err(|error| invalid(error.to_string()))?
+        .ok_or_else(|| invalid(format!("{host:?} is not an address of IPv4 or IPv6")))
 }
 
 /// Opens an event channel of the named provider: "rdma" is librdmacm's, in a library built with it;
@@ -400,7 +404,7 @@ unsafe fn write_addr(
         return Err(Failure::null("the place for the address, or for the port,"));
     }
     let addr = addr.ok_or_else(|| Failure::new(BW_ESTATE, "the id has no such address yet"))?;
-    let text = crate::device::text::<BW_ADDR_MAX>(&addr.ip().to_string());
+    let text = crate::device::text::<BW_ADDR_MAX>(&address::host_text(addr));
     // The NUL is always there: `text` leaves room for it.
     let length = text.iter().take_while(|byte| **byte != 0).count() + 1;
     // SAFETY: not NULL; the caller guarantees that both may be written.
@@ -411,8 +415,38 @@ unsafe fn write_addr(
     Ok(())
 }
 
+/// Writes the addresses of the peer that the id has tried in vain since `bw_cm_resolve_addr`, each with its port
+/// and the reason, to `text`, of `size` bytes; a text that is longer is cut off. It is empty if none has failed.
+/// Returns the length of the whole text, without the NUL.
+///
+/// Errors: `BW_EINVAL` if `size` is 0, `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_cm_tried(id: *const bw_cm_id, text: *mut c_char, size: usize) -> c_int {
+    guard(|| {
+        // SAFETY: the header's conventions on handles.
+        let tried = address::list(&unsafe { get(id, "id")? }.id.tried());
+        if text.is_null() {
+            return Err(Failure::null("the place for the text"));
+        }
+        let room = size
+            .checked_sub(1)
+            .ok_or_else(|| Failure::new(BW_EINVAL, "size is 0: the NUL needs room"))?;
+        let mut end = tried.len().min(room);
+        while !tried.is_char_boundary(end) {
+            end -= 1;
+        }
+        // SAFETY: not NULL; the caller guarantees `size` bytes, of which at most `room` and the NUL are written.
+        unsafe {
+            text.copy_from_nonoverlapping(tried.as_ptr().cast(), end);
+            text.add(end).write(0);
+        }
+        Ok(i32::try_from(tried.len()).unwrap_or(i32::MAX))
+    })
+}
+
 /// Writes the id's local address, of at most `BW_ADDR_MAX` characters including its NUL, and its port
-/// (`rdma_get_local_addr`).
+/// (`rdma_get_local_addr`). A link-local address has its interface, as in "fe80::1%eth0".
 ///
 /// Errors: `BW_ESTATE` if it has none yet, `BW_ENULL`.
 /// Thread: any.
@@ -427,7 +461,7 @@ pub unsafe extern "C" fn bw_cm_local_addr(
 }
 
 /// Writes the address of the id's peer, of at most `BW_ADDR_MAX` characters including its NUL, and its
-/// port (`rdma_get_peer_addr`).
+/// port (`rdma_get_peer_addr`). A link-local address has its interface, as in "fe80::1%eth0".
 ///
 /// Errors: `BW_ESTATE` if it has none yet, `BW_ENULL`.
 /// Thread: any.

@@ -16,7 +16,14 @@ use std::ffi::{c_char, c_int, c_void};
 /// Finds the device through which the peer is reached, and binds the id to it (`rdma_resolve_addr`).
 /// The outcome is reported by BW_CM_EVENT_ADDR_RESOLVED or _ADDR_ERROR. The peer is an IPv4 or IPv6
 /// address, or a host name, which is resolved within this call and the timeout. `source` is a local
-/// address, or NULL.
+/// address, or NULL. A link-local address names its interface, as in "fe80::1%eth0".
+///
+/// If a name has several addresses, they are tried in turn, in the resolver's order: the next one when an
+/// address or its route cannot be resolved, when nothing listens at it, or when no peer responds to
+/// `bw_cm_connect` or `bw_cm_lookup`. They share the timeout. The id delivers the events of one attempt only,
+/// and the failure of the last; `bw_cm_tried` returns all. Meanwhile its channel's events have to be got, and
+/// the id's addresses change. An address that leads to another device than the first one that was resolved is
+/// not used.
 ///
 /// Errors: `BW_ECONN` if there is no route, or `source` is not an address of this host; `BW_ESTATE`,
 /// `BW_EINVAL`, `BW_EOTHER` (also for a name that is not resolved), `BW_ENULL`.
@@ -52,7 +59,8 @@ pub unsafe extern "C" fn bw_cm_resolve_route(id: *const bw_cm_id, timeout_ms: u3
 }
 
 /// Binds the id to a local address (`rdma_bind_addr`): "0.0.0.0" or "::" means all addresses, port 0 a
-/// free one.
+/// free one. A name stands for the first of its addresses that the id can be bound to; a link-local address
+/// names its interface, as in "fe80::1%eth0".
 ///
 /// Errors: `BW_ECONN` (the port is in use, or the address is not one of this host), `BW_ESTATE`,
 /// `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.

@@ -120,8 +120,9 @@ fn same_device(of: &Device, pd: &Pd) -> Result<(), Failure> {
 }
 
 /// Creates a connector for links on this device with the `bw_listener` at an IPv4 or IPv6 address, or a
-/// host name, and a port. It does not contact the peer yet: bw_link_connect resolves a name. If `retry`
-/// is NULL the defaults are used.
+/// host name, and a port. It does not contact the peer yet: bw_link_connect resolves a name. If a name has
+/// several addresses, they are tried in turn until the listener responds at one of them, where the link stays.
+/// A link-local address names its interface, as in "fe80::1%eth0". If `retry` is NULL the defaults are used.
 ///
 /// Owner: the caller, until `bw_connector_destroy`. It keeps the device.
 /// Errors: `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.

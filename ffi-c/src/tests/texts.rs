@@ -164,6 +164,7 @@ fn texts_of_failures_are_plain() {
         },
         Error::UnknownElement { element },
         Error::Io { what, error: io() },
+        Error::Io { what, error: io() }.at(what, ([127, 0, 0, 1], 1).into()),
     ];
     errors.into_iter().for_each(|error| fails_plainly(error));
 

@@ -91,6 +91,31 @@ static struct end end_of(bw_cm_id *id, bw_device **device, bw_pd **pd, uint32_t 
     return end;
 }
 
+/* Addresses that cannot be used are named, and those that were tried. */
+static void addresses(void)
+{
+    bw_cm_id *id = id_of(BW_PS_TCP, &contexts[0]);
+    char text[256], start[5];
+
+    EXPECT(bw_cm_tried(id, text, sizeof text) == 0 && text[0] == '\0');
+    EXPECT(bw_cm_tried(id, text, 0) == BW_EINVAL);
+    EXPECT(bw_cm_bind(id, "fe80::1", 7) == BW_EINVAL);
+    EXPECT(strstr(bw_last_error(), "[fe80::1]:7: ") && strstr(bw_last_error(), "fe80::1%eth0"));
+    EXPECT(bw_cm_bind(id, "fe80::1%nowhere", 7) == BW_EOTHER);
+    EXPECT(strstr(bw_last_error(), "no interface \"nowhere\""));
+    EXPECT(bw_cm_bind(id, "fe80::77%lo", 7) == BW_ECONN);
+    EXPECT(strstr(bw_last_error(), "[fe80::77%lo]:7: "));
+    EXPECT(bw_cm_resolve_addr(id, "fe80::1%nowhere", address, 7, SOON) == BW_EINVAL);
+    EXPECT(bw_cm_resolve_addr(id, "name", address, 7, SOON) == BW_EINVAL);
+    EXPECT(bw_cm_resolve_addr(id, NULL, "2001:db8::1", 7, SOON) == BW_OK);
+    next(BW_CM_EVENT_ADDR_ERROR, &contexts[0]);
+    EXPECT(bw_cm_tried(id, text, sizeof text) == (int)strlen(text));
+    EXPECT(strncmp(text, "[2001:db8::1]:7: No route to host", 33) == 0);
+    EXPECT(bw_cm_tried(id, start, sizeof start) == (int)strlen(text));
+    EXPECT(strcmp(start, "[200") == 0);
+    OK(bw_cm_id_destroy(id));
+}
+
 static void connections(void)
 {
     bw_device *devices[2];
@@ -358,6 +383,8 @@ int main(int argc, char **argv)
     if (argc == 3)
         address = argv[2];
     OK(bw_cm_channel_create(argc == 3 ? argv[1] : "soft", &channel));
+    if (argc != 3)
+        addresses();
     connections();
     on_ids();
     datagrams();

@@ -775,6 +775,8 @@ static void managed(void)
     NUL(bw_cm_migrate(NULL, channel));
     NUL(bw_cm_migrate(id, NULL));
     NUL(bw_cm_set_option(NULL, BW_CM_TOS, 0));
+    NUL(bw_cm_tried(NULL, host, sizeof host));
+    NUL(bw_cm_tried(id, NULL, 1));
     NUL(bw_cm_local_addr(NULL, host, &port));
     NUL(bw_cm_local_addr(id, NULL, &port));
     NUL(bw_cm_local_addr(id, host, NULL));

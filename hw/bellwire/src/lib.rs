@@ -135,6 +135,7 @@ pub use bellwire_core::qp as state;
 pub use bellwire_core::slab::{self as blocks, Block, ClassLayout, TakeError};
 pub use bellwire_core::{access::AccessFlags, be, cqe, fault, op, port, queue, wqe, wr};
 pub use bellwire_memory as memory;
+pub use bellwire_provider::address;
 pub use bellwire_provider::attr::{
     DeviceAttr, DeviceInfo, PortAttr, PortState, Resources, XrcdMode,
 };

@@ -1,5 +1,6 @@
 //! Errors of calls that are not on the data path.
 
+use crate::address::{self, Tried};
 use crate::event::{Element, EventType};
 use crate::source::{self, Absent};
 use bellwire_core::access::AccessFlags;
@@ -336,6 +337,14 @@ pub enum Error {
         what: &'static str,
         /// The error.
         error: io::Error,
+    },
+    /// An address cannot be used, or none of the addresses of a name.
+    #[error("cannot {what} {}", address::list(.tried))]
+    Address {
+        /// What the call was to do with it.
+        what: &'static str,
+        /// Each address that was tried, and why it failed.
+        tried: Box<[Tried]>,
     },
     /// An RDMA library is missing or cannot be loaded.
     #[error("{reason}")]

@@ -6,6 +6,7 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+pub mod address;
 pub mod attr;
 pub mod backoff;
 pub mod entropy;

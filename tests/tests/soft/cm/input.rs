@@ -95,7 +95,7 @@ fn a_port_in_use(world: &World) {
     for channel in [&world.server, &world.client] {
         let refused = bind(channel, PortSpace::Tcp).unwrap_err();
         assert!(
-            matches!(&refused, Error::Io { error, .. } if error.raw_os_error() == Some(libc::EADDRINUSE)),
+            matches!(&refused, Error::Address { tried, .. } if tried[0].errno == Some(libc::EADDRINUSE)),
             "{refused}"
         );
     }
@@ -126,7 +126,10 @@ fn a_port_in_use(world: &World) {
 /// As a real device has it (rdma_bind_addr(3)): what is not this host's is not bound to, nor reached.
 fn addresses_of_others(world: &World) {
     let errno = |refused: Result<(), Error>| match refused {
-        Err(Error::Io { error, .. }) => error.raw_os_error(),
+        Err(Error::Address { tried, .. }) => {
+            assert!(tried.len() == 1, "{tried:?}");
+            tried[0].errno
+        }
         other => panic!("{other:?}"),
     };
     let id = world.client.id(PortSpace::Tcp).unwrap();

@@ -59,8 +59,12 @@ impl EventChannel {
     /// [`Error::Io`]; [`Error::UnknownEvent`] for an event that only a newer librdmacm defines; it was
     /// acknowledged.
     pub fn try_get(&self) -> Result<Option<Event>, Error> {
-        let event = each!(&self.0, channel => channel.try_get())?;
-        Ok(event.map(Event::driven))
+        while let Some(event) = each!(&self.0, channel => channel.try_get())? {
+            if let Some(event) = event.driven() {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
     }
 
     /// Takes the oldest event, waiting for one if necessary; `None` if none came within this time.

@@ -202,10 +202,12 @@ impl Event {
         Self { kind, id }
     }
 
-    /// Changes the state of the queue pair on the event's id as the event requires.
-    pub(super) fn driven(self) -> Self {
-        let kind = self.id.drive(self.kind);
-        Self { kind, id: self.id }
+    /// Changes the state of the queue pair on the event's id as the event requires. `None` if the id tries another
+    /// address of its peer, so that the program gets no event.
+    pub(super) fn driven(self) -> Option<Self> {
+        let kind = self.id.attempted(self.kind)?;
+        let kind = self.id.drive(kind);
+        Some(Self { kind, id: self.id })
     }
 
     /// What happened.

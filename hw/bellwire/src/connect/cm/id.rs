@@ -13,6 +13,7 @@ use bellwire_core::access::AccessFlags;
 use bellwire_core::qp::{QpAttrMask, QpState};
 use bellwire_core::wqe::{Rc, Ud};
 use bellwire_core::wr::QpType;
+use bellwire_provider::address;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,17 +39,22 @@ impl Id {
     /// Finds the device by which the peer is reached, and binds the id to it (rdma_resolve_addr(3)):
     /// raises `AddrResolved` or `AddrError` within `timeout`.
     ///
+    /// If the peer's name has several addresses, they are tried in turn, in the resolver's order: the next one
+    /// when an address or its route cannot be resolved, when nothing listens at it, or when no peer responds.
+    /// Addresses share `timeout`. The program sees the events of one attempt only, and the failure of the last;
+    /// [`tried`](Self::tried) has all. The id's addresses change meanwhile. An address that leads to another
+    /// device than the first one that was resolved is not used, because queue pairs may exist there.
+    ///
     /// # Errors
-    /// [`Error::CmStep`] when the id was bound to a device before; [`Error::Io`] when there is no route,
-    /// the source is not an address of this host, or a name cannot be resolved.
+    /// [`Error::CmStep`] when the id was bound to a device before; [`Error::Address`] when there is no route,
+    /// or the source is not an address of this host; [`Error::Io`] when a name cannot be resolved.
     pub fn resolve_addr(
         &self,
         source: Option<SocketAddr>,
         peer: impl Into<Peer>,
         timeout: Duration,
     ) -> Result<(), Error> {
-        let peer = peer.into().resolve(timeout)?;
-        each!(&self.0, id => id.resolve_addr(source, peer, timeout))
+        self.try_addresses(source, &peer.into(), timeout)
     }
 
     /// Finds the path to the peer (rdma_resolve_route(3)): raises `RouteResolved` or `RouteError` within
@@ -57,19 +63,37 @@ impl Id {
     /// # Errors
     /// [`Error::CmStep`] when the address has not been resolved.
     pub fn resolve_route(&self, timeout: Duration) -> Result<(), Error> {
-        each!(&self.0, id => id.resolve_route(timeout))
+        self.try_route(timeout)
     }
 
-    /// Binds the id to a local address (rdma_bind_addr(3)). The unspecified address stands for all
-    /// addresses, port 0 for a free port.
+    /// Binds the id to a local address (rdma_bind_addr(3)): of a name's addresses, to the first that it can be
+    /// bound to. The unspecified address stands for all addresses, port 0 for a free port.
     ///
     /// # Errors
-    /// [`Error::Io`]: the port is in use, the address is not one of this host, or the name is not
-    /// resolved within ten seconds.
+    /// [`Error::Address`]: the port is in use, or the address is not one of this host; [`Error::Io`]: the
+    /// name is not resolved within ten seconds.
     pub fn bind(&self, at: impl Into<Peer>) -> Result<(), Error> {
         const RESOLVE: Duration = Duration::from_secs(10);
-        let at = at.into().resolve(RESOLVE)?;
-        each!(&self.0, id => id.bind(at))
+        const BIND: &str = "bind to";
+        let mut tried = Vec::new();
+        for at in at.into().resolve(RESOLVE)? {
+            let bound = match address::check(at) {
+                Ok(()) => each!(&self.0, id => id.bind(at)),
+                Err(error) => Err(Error::io(BIND, error)),
+            };
+            match bound.map_err(|error| error.at(BIND, at)) {
+                Ok(()) => {
+                    self.note_bound();
+                    return Ok(());
+                }
+                Err(Error::Address { tried: one, .. }) => tried.extend(one),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Address {
+            what: BIND,
+            tried: tried.into(),
+        })
     }
 
     /// Listens for peers (rdma_listen(3)): each connection request raises `ConnectRequest`. Requests
@@ -166,8 +190,7 @@ impl Id {
         self.check_private_data(PrivateData::Connect, &param.private_data)?;
         let depth = device.attr().max_qp_rd_atom;
         let param = param.bounded(depth, depth);
-        let (qp_num, srq) = (qp.qp_num(), qp.receives_from_srq());
-        each!(&self.0, id => id.connect(qp_num, srq, &param))
+        self.try_connect(qp.qp_num(), qp.receives_from_srq(), &param)
     }
 
     /// After `ConnectResponse`: takes the queue pair to RTS, and notifies the peer, which raises
@@ -297,7 +320,7 @@ impl Id {
     /// Those of [`connect`](Self::connect).
     pub fn lookup(&self, private_data: &[u8]) -> Result<(), Error> {
         self.check_private_data(PrivateData::Connect, private_data)?;
-        each!(&self.0, id => id.lookup(private_data))
+        self.try_lookup(private_data)
     }
 
     /// Responds to a lookup with this queue pair as the service (rdma_accept(3) of a datagram id).
@@ -315,17 +338,20 @@ impl Id {
     ///
     /// # Errors
     /// [`Error::CmStep`] when the id is not bound to a device, by [`bind`](Self::bind) or
-    /// [`resolve_addr`](Self::resolve_addr); [`Error::Io`].
+    /// [`resolve_addr`](Self::resolve_addr); [`Error::Address`].
     pub fn join(&self, group: SocketAddr, membership: Membership) -> Result<(), Error> {
-        each!(&self.0, id => id.join(group, membership))
+        const JOIN: &str = "join the multicast group";
+        address::check(group).map_err(|error| Error::io(JOIN, error).at(JOIN, group))?;
+        each!(&self.0, id => id.join(group, membership)).map_err(|error| error.at(JOIN, group))
     }
 
     /// Leaves a multicast group (rdma_leave_multicast(3)).
     ///
     /// # Errors
-    /// [`Error::Io`] when it was not joined.
+    /// [`Error::Address`] when it was not joined.
     pub fn leave(&self, group: SocketAddr) -> Result<(), Error> {
-        each!(&self.0, id => id.leave(group))
+        const LEAVE: &str = "leave the multicast group";
+        each!(&self.0, id => id.leave(group)).map_err(|error| error.at(LEAVE, group))
     }
 
     /// Moves the id to another channel of the same provider (rdma_migrate_id(3)), together with its

@@ -82,6 +82,7 @@
 //! An [`Event`] is acknowledged once, when it is dropped. An [`Id`] is destroyed when its last handle and
 //! its last event are dropped, anywhere, also inside an event handler, and without blocking.
 
+mod attempts;
 mod channel;
 mod event;
 mod id;
@@ -92,6 +93,7 @@ mod path;
 mod rdma;
 mod soft;
 
+pub use bellwire_provider::address::Tried;
 pub use channel::EventChannel;
 pub use event::{Conn, Event, EventKind, Multicast, UdPeer};
 pub use id::Id;

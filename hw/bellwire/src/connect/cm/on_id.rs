@@ -1,5 +1,6 @@
 //! A queue pair on an id: the communication manager changes its state by itself.
 
+use super::attempts::Attempts;
 use super::event::{EventKind, Multicast};
 use super::id::Id;
 use crate::error::Error;
@@ -9,12 +10,15 @@ use bellwire_core::wqe::{Rc, Ud};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What an id keeps itself: its queue pair, and the path of that queue pair's packets.
+/// What an id keeps itself: its queue pair, the path of that queue pair's packets, and the addresses that it
+/// tries.
 #[derive(Default)]
 pub(super) struct OnId {
     slot: Mutex<Slot>,
     /// Separate from the queue pair, which is locked while it is connected.
     path: Mutex<PathAttr>,
+    /// Locked while an address is tried.
+    attempts: Mutex<Attempts>,
 }
 
 #[derive(Default)]
@@ -37,6 +41,12 @@ impl OnId {
         // A panic never leaves the path half changed.
         self.path.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The addresses that are tried.
+    pub fn attempts(&self) -> MutexGuard<'_, Attempts> {
+        // If a panic interrupts an attempt, no further address is tried.
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Slot {
@@ -55,6 +65,7 @@ impl fmt::Debug for OnId {
 fn errno(error: &Error) -> i32 {
     match error {
         Error::Io { error, .. } => error.raw_os_error(),
+        Error::Address { tried, .. } => tried.last().and_then(|last| last.errno),
         _ => None,
     }
     .unwrap_or(libc::EINVAL)

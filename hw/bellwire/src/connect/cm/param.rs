@@ -2,6 +2,7 @@
 
 use crate::connect::tcp;
 use crate::error::Error;
+use bellwire_provider::address::{self, Shown};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use std::{fmt, io};
@@ -64,7 +65,8 @@ impl PortSpace {
 }
 
 /// An address to connect to, or to listen on: an IPv4 or IPv6 address and a port, or a host name and a
-/// port. The system's resolver turns a name into an address (getaddrinfo(3); its first result).
+/// port. A link-local address names its interface, as in `fe80::1%eth0`. The system's resolver turns a name
+/// into its addresses (getaddrinfo(3)), of which each is tried in turn.
 ///
 /// The software HCA has the addresses of this host, and reaches no others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -81,14 +83,14 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Returns the address, resolving a name within this time.
+    /// Returns the addresses, at least one, resolving a name within this time.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(super) fn resolve(&self, within: Duration) -> Result<SocketAddr, Error> {
+    pub(super) fn resolve(&self, within: Duration) -> Result<Vec<SocketAddr>, Error> {
         match self {
-            Self::Addr(addr) => Ok(*addr),
-            Self::Name { name, port } => tcp::first_address(name, *port, within)
+            Self::Addr(addr) => Ok(vec![*addr]),
+            Self::Name { name, port } => tcp::resolve_within(name, *port, within)
                 .map_err(|error| Error::io("resolve the name", io::Error::other(error))),
         }
     }
@@ -104,7 +106,12 @@ impl Peer {
     /// The same address or name, at another port.
     pub(super) fn with_port(&self, port: u16) -> Self {
         match self {
-            Self::Addr(addr) => Self::Addr(SocketAddr::new(addr.ip(), port)),
+            Self::Addr(addr) => {
+                // With the interface of a link-local address.
+                let mut addr = *addr;
+                addr.set_port(port);
+                Self::Addr(addr)
+            }
             Self::Name { name, .. } => Self::Name {
                 name: name.clone(),
                 port,
@@ -125,12 +132,13 @@ impl From<(IpAddr, u16)> for Peer {
     }
 }
 
-/// A name, or an address literal.
+/// A name, or an address. An address of an interface that this host does not have is kept as a name, and
+/// fails when it is used.
 impl From<(&str, u16)> for Peer {
     fn from((name, port): (&str, u16)) -> Self {
-        match name.parse::<IpAddr>() {
-            Ok(addr) => Self::Addr((addr, port).into()),
-            Err(_) => Self::Name {
+        match address::parse(name, port) {
+            Ok(Some(addr)) => Self::Addr(addr),
+            Ok(None) | Err(_) => Self::Name {
                 name: name.to_owned(),
                 port,
             },
@@ -141,7 +149,7 @@ impl From<(&str, u16)> for Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Addr(addr) => addr.fmt(f),
+            Self::Addr(addr) => Shown(*addr).fmt(f),
             Self::Name { name, port } => write!(f, "{name}:{port}"),
         }
     }
@@ -228,5 +236,22 @@ mod tests {
         assert_eq!(Peer::from(("10.1.2.3", 7)).to_string(), "10.1.2.3:7");
         assert_eq!(Peer::from(("here", 7)).to_string(), "here:7");
         assert_eq!(Peer::from(("here", 7)).port(), 7);
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn an_address_keeps_its_interface() {
+        let scoped = Peer::from(("fe80::1%lo", 7));
+        let Peer::Addr(SocketAddr::V6(addr)) = &scoped else {
+            panic!("{scoped:?}");
+        };
+        assert_eq!(addr.scope_id(), 1);
+        assert_eq!(scoped.to_string(), "[fe80::1%lo]:7");
+        assert_eq!(scoped.with_port(8), Peer::from(("fe80::1%lo", 8)));
+        let error = Peer::from(("fe80::1%none", 7))
+            .resolve(Duration::from_secs(1))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("no interface \"none\""), "{error}");
     }
 }

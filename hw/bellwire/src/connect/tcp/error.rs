@@ -2,6 +2,8 @@
 
 use crate::connect::FormatError;
 use crate::error::{Error, remedy};
+use bellwire_provider::address::{self, Tried};
+use std::net::SocketAddr;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -25,10 +27,8 @@ pub enum TcpError {
     },
     /// Connecting to the peer failed.
     Connect {
-        /// Host and port.
-        address: String,
-        /// The system's error.
-        error: io::Error,
+        /// Each address of the peer, and why it failed.
+        tried: Box<[Tried]>,
     },
     /// The time limit has passed.
     TimedOut {
@@ -69,7 +69,7 @@ pub enum Waited {
     },
     /// The peer's response to a connection request.
     Connect {
-        /// Host and port.
+        /// The addresses, with the port.
         address: String,
     },
     /// A peer to connect.
@@ -88,6 +88,25 @@ pub enum Waited {
     Send,
 }
 
+impl TcpError {
+    /// An address that could not be connected to, with what to do.
+    pub(super) fn tried(address: SocketAddr, error: &io::Error) -> Tried {
+        let advice = match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                "nobody listens there: start the other end first, and check the port"
+            }
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                "check the host and the routes to it"
+            }
+            _ => return Tried::new(address, error),
+        };
+        let reason = format!("{error} ({advice})");
+        let mut tried = Tried::because(address, reason);
+        tried.errno = error.raw_os_error();
+        tried
+    }
+}
+
 impl fmt::Display for TcpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -103,17 +122,8 @@ impl fmt::Display for TcpError {
                 };
                 write!(f, "cannot listen on {address}: {error}{advice}")
             }
-            Self::Connect { address, error } => {
-                let advice = match error.kind() {
-                    io::ErrorKind::ConnectionRefused => {
-                        "; nobody listens there: start the other end first, and check the port"
-                    }
-                    io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                        "; check the host and the routes to it"
-                    }
-                    _ => remedy(error),
-                };
-                write!(f, "cannot connect to {address}: {error}{advice}")
+            Self::Connect { tried } => {
+                write!(f, "cannot connect to {}", address::list(tried))
             }
             Self::TimedOut { waited, within } => write!(f, "{waited}, within {within:?}"),
             Self::Closed { due: 0, .. } => f.write_str(

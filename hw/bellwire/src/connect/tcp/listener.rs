@@ -4,9 +4,11 @@ use super::Connection;
 use super::deadline::Deadline;
 use super::error::{TcpError, Waited};
 use super::resolve::resolve;
+use super::shown;
 use crate::error::Error;
 use crate::event::Waiters;
 use crate::memory::fork::Fd;
+use bellwire_provider::address;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,14 +37,18 @@ impl Listener {
             None => any(port),
         };
         let failed = |error| {
-            let all = "all addresses".to_owned();
-            let host = host.map_or(all, |host| format!("{host:?}"));
+            let host = match host {
+                Some(host) => format!("{host:?} ({})", shown(&addresses)),
+                None => "all addresses".to_owned(),
+            };
             TcpError::Listen {
                 address: format!("port {port} of {host}"),
                 error,
             }
         };
-        let socket = TcpListener::bind(addresses.as_slice()).map_err(failed)?;
+        let incomplete = addresses.iter().find_map(|&of| address::check(of).err());
+        let socket = TcpListener::bind(addresses.as_slice())
+            .map_err(|error| failed(incomplete.unwrap_or(error)))?;
         // Accept must not block if the peer has left after the poll.
         socket.set_nonblocking(true).map_err(failed)?;
         let port = socket.local_addr().map_err(failed)?.port();

@@ -60,11 +60,12 @@ pub use listener::Listener;
 use super::ConnInfo;
 use crate::memory::fork::Fd;
 use bellwire_core::link::wire::{HEADER, Kind};
+use bellwire_provider::address::{self, Shown, Tried};
 use deadline::Deadline;
-pub(in crate::connect) use resolve::first_address;
 use resolve::resolve;
+pub(in crate::connect) use resolve::resolve_within;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// A connection with a peer. One owner at a time.
@@ -85,33 +86,49 @@ impl Connection {
         }
     }
 
-    /// Connects to a listening peer. If the host has several addresses, each is tried.
+    /// Connects to a listening peer. If the host has several addresses, each is tried in turn: one that does
+    /// not respond leaves the others their share of the time. A link-local address names its interface, as in
+    /// `fe80::1%eth0`.
     ///
     /// # Errors
     /// [`TcpError::Connect`] when nothing listens there, [`TcpError::UnknownHost`],
-    /// [`TcpError::TimedOut`].
+    /// [`TcpError::TimedOut`] when no address responds.
     pub fn connect(host: &str, port: u16, within: Duration) -> Result<Self, TcpError> {
         let deadline = Deadline::new(within);
         let addresses = resolve(host, port, &deadline)?;
-        let waited = || Waited::Connect {
-            address: format!("{host}:{port}"),
-        };
-        let mut failed = deadline.passed(waited());
-        for (tried, address) in addresses.iter().enumerate() {
-            // An address that does not respond leaves time for the others.
-            let share = deadline.left(waited)? / (addresses.len() - tried) as u32;
-            match TcpStream::connect_timeout(address, share.max(Duration::from_micros(1))) {
-                Ok(stream) => return Self::new(stream),
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
-                Err(error) => {
-                    failed = TcpError::Connect {
-                        address: address.to_string(),
-                        error,
-                    };
+        let mut tried = Vec::with_capacity(addresses.len());
+        let mut timed_out = 0;
+        for (at, &address) in addresses.iter().enumerate() {
+            let waited = || Waited::Connect {
+                address: shown(&addresses[at..]),
+            };
+            let share = match deadline.left(waited) {
+                Ok(left) => left / (addresses.len() - at) as u32,
+                Err(late) if timed_out == tried.len() => return Err(late),
+                Err(_) => {
+                    tried.push(Tried::because(address, "there was no time left for it"));
+                    continue;
                 }
+            };
+            let connected = address::check(address).and_then(|()| {
+                TcpStream::connect_timeout(&address, share.max(Duration::from_micros(1)))
+            });
+            match connected {
+                Ok(stream) => return Self::new(stream),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    timed_out += 1;
+                    tried.push(Tried::because(address, "no answer"));
+                }
+                Err(error) => tried.push(TcpError::tried(address, &error)),
             }
         }
-        Err(failed)
+        if timed_out == tried.len() {
+            return Err(deadline.passed(Waited::Connect {
+                address: shown(&addresses),
+            }));
+        }
+        let tried = tried.into();
+        Err(TcpError::Connect { tried })
     }
 
     /// Sends this end's information, and returns the peer's. For each further queue pair or memory
@@ -207,6 +224,14 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// The text of addresses.
+fn shown(addresses: &[SocketAddr]) -> String {
+    let each: Vec<String> = (addresses.iter())
+        .map(|&address| Shown(address).to_string())
+        .collect();
+    each.join(", ")
 }
 
 /// Number of bytes moved; zero if the system call only waited.

@@ -2,21 +2,22 @@
 
 use super::deadline::Deadline;
 use super::error::{TcpError, Waited};
+use bellwire_provider::address;
 use bellwire_provider::thread;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
-/// A host's first address.
-pub(in crate::connect) fn first_address(
+/// [`resolve`] within this time.
+pub(in crate::connect) fn resolve_within(
     host: &str,
     port: u16,
     within: std::time::Duration,
-) -> Result<SocketAddr, TcpError> {
-    Ok(resolve(host, port, &Deadline::new(within))?[0])
+) -> Result<Vec<SocketAddr>, TcpError> {
+    resolve(host, port, &Deadline::new(within))
 }
 
-/// The addresses of a host, at least one.
+/// The addresses of a host, at least one, each once, in the resolver's order.
 ///
 /// getaddrinfo(3) has no time limit, so it runs in a thread. A thread that is given up ends when the
 /// resolver returns.
@@ -25,15 +26,15 @@ pub(super) fn resolve(
     port: u16,
     deadline: &Deadline,
 ) -> Result<Vec<SocketAddr>, TcpError> {
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(vec![(address, port).into()]);
-    }
-    let waited = || Waited::Resolve {
-        host: host.to_owned(),
-    };
     let unknown = |error| TcpError::UnknownHost {
         host: host.to_owned(),
         error,
+    };
+    if let Some(address) = address::parse(host, port).map_err(unknown)? {
+        return Ok(vec![address]);
+    }
+    let waited = || Waited::Resolve {
+        host: host.to_owned(),
     };
     let (sender, answer) = sync_channel(1);
     let query = (host.to_owned(), port);
@@ -56,5 +57,11 @@ pub(super) fn resolve(
     if found.is_empty() {
         return Err(unknown(io::ErrorKind::NotFound.into()));
     }
-    Ok(found)
+    let mut addresses = Vec::with_capacity(found.len());
+    for address in found {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Ok(addresses)
 }

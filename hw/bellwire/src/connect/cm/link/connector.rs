@@ -2,15 +2,17 @@
 
 use super::Retry;
 use super::inbox::Inbox;
+use super::peers::Peers;
 use super::private_data::{Busy, Notice, PrivateData, Refusal};
+use crate::connect::cm::attempts::failure;
 use crate::connect::cm::{ConnParam, Event, EventChannel, EventKind, Id, Peer, PortSpace};
 use crate::connect::{Message, RecoveryInfo};
 use crate::device::Device;
 use crate::error::Error;
 use crate::link::{Exchange, ExchangeError};
+use bellwire_provider::address::{self, Tried};
 use bellwire_provider::entropy;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -61,14 +63,15 @@ impl Connector {
     }
 
     /// Makes the exchange of one link, which connects as the link is polled. A name is resolved here,
-    /// once.
+    /// once. If it has several addresses, they are tried in turn until the listener responds at one of them, where
+    /// the link stays.
     ///
     /// # Errors
     /// Those of [`EventChannel::on`]; [`Error::Io`] when a name is not resolved within [`Retry::step`].
     pub fn exchange(&self) -> Result<Outgoing, Error> {
         Ok(Outgoing {
             channel: EventChannel::on(&self.device)?,
-            peer: self.peer.resolve(self.retry.step)?,
+            peers: Peers::new(self.peer.resolve(self.retry.step)?),
             retry: self.retry,
             // The operating system seeds the standard library's hasher.
             session: entropy::draw(),
@@ -82,8 +85,8 @@ impl Connector {
             listener: None,
             at: Instant::now(),
             failed: 0,
-            why: None,
             over: None,
+            until: None,
             again: false,
         })
     }
@@ -93,7 +96,7 @@ impl Connector {
 #[derive(Debug)]
 pub struct Outgoing {
     channel: EventChannel,
-    peer: SocketAddr,
+    peers: Peers,
     retry: Retry,
     session: u64,
     /// The last Info of our link.
@@ -114,9 +117,9 @@ pub struct Outgoing {
     at: Instant,
     /// Failed attempts since the peer last responded, and when to stop trying.
     failed: u32,
-    /// Why the last one failed.
-    why: Option<String>,
     over: Option<Instant>,
+    /// When to stop trying the present address.
+    until: Option<Instant>,
     /// The two links have been connected before.
     again: bool,
 }
@@ -160,7 +163,7 @@ impl Outgoing {
             let is = |id: &Option<Id>| id.as_ref().is_some_and(|id| id == event.id());
             if is(&self.id) {
                 let done = self.hear(event.ack())?;
-                done.or_else(|_| self.fail())?;
+                done.or_else(|why| self.fail(why))?;
             } else if is(&self.held) {
                 if let EventKind::Disconnected = event.ack() {
                     self.held = None;
@@ -171,14 +174,20 @@ impl Outgoing {
         }
         let due = Instant::now() >= self.at;
         match self.step {
-            Step::Idle if due && self.ours.is_some() => self.begin().or_else(|_| self.fail()),
-            Step::Addr | Step::Route | Step::Asked if due => self.fail(),
+            Step::Idle if due && self.ours.is_some() => self.begin().or_else(|error| {
+                let why = self.because(&error);
+                self.fail(why)
+            }),
+            Step::Addr | Step::Route | Step::Asked if due => {
+                self.fail(Tried::because(self.peers.current(), "no answer"))
+            }
             Step::Answered(theirs)
                 if theirs.is_some() && theirs == self.ready && self.can_close() =>
             {
-                let id = self.id.as_ref().map_or(Ok(()), Id::establish_alone);
-                if id.is_err() {
-                    return self.fail();
+                let established = self.id.as_ref().map_or(Ok(()), Id::establish_alone);
+                if let Err(error) = established {
+                    let why = self.because(&error);
+                    return self.fail(why);
                 }
                 self.step = Step::Established;
                 self.again = true;
@@ -188,10 +197,25 @@ impl Outgoing {
         }
     }
 
+    /// The present address, and why this call with it failed.
+    fn because(&self, error: &Error) -> Tried {
+        let address = self.peers.current();
+        match error {
+            Error::Address { tried, .. } if let [one] = &**tried => one.clone(),
+            error => Tried::because(address, error.to_string()),
+        }
+    }
+
     fn begin(&mut self) -> Result<(), Error> {
+        let left = self.over().saturating_duration_since(Instant::now());
+        let share = match self.listener {
+            None => left / self.peers.left(),
+            Some(_) => left,
+        };
+        self.until = Some(after(share));
         let resolve = |space| {
             let id = self.channel.id(space)?;
-            id.resolve_addr(None, self.peer, self.retry.step)?;
+            id.resolve_addr(None, self.peers.current(), self.retry.step)?;
             Ok::<_, Error>(id)
         };
         let id = resolve(PortSpace::Tcp)?;
@@ -232,7 +256,8 @@ impl Outgoing {
 
     fn goes(&mut self, step: Step) {
         self.step = step;
-        self.at = after(self.retry.step).min(self.over());
+        let until = self.until.unwrap_or_else(|| self.over());
+        self.at = after(self.retry.step).min(until);
     }
 
     /// The time at which all attempts end.
@@ -240,18 +265,32 @@ impl Outgoing {
         *self.over.get_or_insert_with(|| after(self.retry.all()))
     }
 
-    /// Takes in a failed attempt: another follows after a pause, unless the time of all attempts is over.
-    /// Attempts that fail at once leave their time to others.
-    fn fail(&mut self) -> Result<(), ExchangeError> {
+    /// Takes in a failed attempt: another follows, with the next address, or after a pause when all addresses have
+    /// failed, unless the time of all attempts is over. Attempts that fail at once leave their time to others.
+    fn fail(&mut self, why: Tried) -> Result<(), ExchangeError> {
+        self.fail_here(why)?;
+        // Another listener at another address would be another peer.
+        if self.listener.is_none() && self.peers.are_several() {
+            // It goes to the address of the connection.
+            self.notice = None;
+            if self.peers.go_on() {
+                self.failed -= 1;
+                self.at = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a failed attempt, after which another one follows with the same address.
+    fn fail_here(&mut self, why: Tried) -> Result<(), ExchangeError> {
+        self.peers.failed(why);
         let over = self.over();
         if Instant::now() >= over {
-            return Err(match self.why.take() {
-                Some(reason) => ExchangeError::Unreachable { reason },
-                None => ExchangeError::Closed,
-            });
+            let reason = address::list(&self.peers.tried());
+            return Err(ExchangeError::Unreachable { reason });
         }
-        self.failed += 1;
         self.leave();
+        self.failed += 1;
         self.at = after(self.retry.pause_after(self.failed)).min(over);
         Ok(())
     }
@@ -259,7 +298,7 @@ impl Outgoing {
     /// The listener has no room at present, and will have some after this time. Many connectors may be told so
     /// at once: each waits for another time.
     fn back_off(&mut self, wait: Duration) -> Result<(), ExchangeError> {
-        self.fail()?;
+        self.fail_here(Tried::because(self.peers.current(), "the listener is busy"))?;
         let pause = self.retry.pause_after(self.failed);
         let random = entropy::draw();
         let pause = match wait > self.retry.longest {
@@ -274,7 +313,7 @@ impl Outgoing {
     /// The peer, or its system, has responded.
     fn answers(&mut self) {
         self.failed = 0;
-        self.why = None;
+        self.peers.responded();
         self.over = None;
     }
 
@@ -286,7 +325,11 @@ impl Outgoing {
     }
 
     /// Handles an event of the connection. The inner result says whether the attempt has failed.
-    fn hear(&mut self, event: EventKind) -> Result<Result<(), Error>, ExchangeError> {
+    fn hear(&mut self, event: EventKind) -> Result<Result<(), Tried>, ExchangeError> {
+        let address = self.peers.current();
+        let because = |done: Result<(), Error>| {
+            done.map_err(|error| Tried::because(address, error.to_string()))
+        };
         let (Some(id), Some(info)) = (&self.id, self.ours) else {
             return Ok(Ok(()));
         };
@@ -294,7 +337,7 @@ impl Outgoing {
             EventKind::AddrResolved => {
                 let asked = id.resolve_route(self.retry.step);
                 self.goes(Step::Route);
-                Ok(asked)
+                Ok(because(asked))
             }
             EventKind::RouteResolved => {
                 let said = PrivateData {
@@ -309,7 +352,7 @@ impl Outgoing {
                 };
                 let asked = id.connect_alone(info.conn.endpoint.qp_num, &param);
                 self.goes(Step::Asked);
-                Ok(asked)
+                Ok(because(asked))
             }
             EventKind::ConnectResponse { conn } => {
                 let (lid, gid) = id.peer_port().map_err(lost)?;
@@ -352,7 +395,8 @@ impl Outgoing {
                 // The peer's system has not ended the last connection yet, because the peer's program has
                 // not.
                 self.answers();
-                Ok(Err(Error::WouldBlock))
+                let text = "the peer's program has not closed the last connection";
+                Ok(Err(Tried::because(address, text)))
             }
             EventKind::Disconnected => {
                 // The peer has a new message, or is gone: the next request finds out.
@@ -365,15 +409,14 @@ impl Outgoing {
             | EventKind::ConnectError { .. }
             | EventKind::Rejected { .. }
             | EventKind::DeviceRemoval => {
-                let seen = |event: &EventKind| {
-                    let (peer, name) = (self.peer, event.event().name());
-                    format!(
-                        "connecting to {peer} ended with {name}, status {}",
-                        event.status()
-                    )
+                let seen = || {
+                    let (name, status) = (event.event().name(), event.status());
+                    Tried::because(address, format!("it ended with {name}, status {status}"))
                 };
-                self.why = Some(id.why_refused().unwrap_or_else(|| seen(&event)));
-                Ok(Err(Error::WouldBlock))
+                Ok(Err(match id.why_refused() {
+                    Some(reason) => Tried::because(address, reason),
+                    None => failure(&event, address, false).unwrap_or_else(seen),
+                }))
             }
             _ => Ok(Ok(())),
         }

@@ -42,6 +42,7 @@ mod admission;
 mod connector;
 mod inbox;
 mod listener;
+mod peers;
 mod private_data;
 mod session;
 

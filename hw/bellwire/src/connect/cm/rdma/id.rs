@@ -16,15 +16,18 @@ use bellwire_sys::{ibverbs as verbs, rdmacm as sys};
 use std::ffi::{CStr, c_int};
 use std::net::SocketAddr;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
 /// An id of librdmacm. Dropping it destroys it.
 pub(in crate::connect::cm) struct Id {
-    handle: NonNull<rdma_cm_id>,
+    /// Replaced when the id starts afresh. Read and changed under the lock.
+    handle: AtomicPtr<rdma_cm_id>,
     space: PortSpace,
+    /// The options that were set, for when the id starts afresh.
+    options: Mutex<Vec<(c_int, Value)>>,
     pub(in crate::connect::cm) on_id: OnId,
     channel: Mutex<Arc<Channel>>,
     /// The request that it came with was accepted. Linux would still let it be rejected for a while.
@@ -77,20 +80,31 @@ fn c_space(space: PortSpace) -> rdma_port_space::Type {
 impl Id {
     pub fn new(channel: &Arc<Channel>, space: PortSpace) -> Result<Arc<Self>, Error> {
         let mut ids = ids::lock();
-        let mut handle = null_mut();
-        // SAFETY: the channel is alive, and the pointer can be written.
-        check("create an id", unsafe {
-            sys::rdma_create_id(
-                channel.handle().as_ptr(),
-                &raw mut handle,
-                null_mut(),
-                c_space(space),
-            )
-        })?;
-        let handle = NonNull::new(handle).ok_or(Error::CmStep {
-            what: "create an id",
-        })?;
+        let handle = create(channel, space)?;
         Ok(Self::keep(handle, channel, space, &mut ids))
+    }
+
+    /// Starts afresh: a new id of librdmacm takes the place of the present one, on the same channel and with the
+    /// same options. Events of the present one that were not taken are removed.
+    pub fn restart(&self) -> Result<(), Error> {
+        // Locked in this order everywhere.
+        let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = ids::lock();
+        let handle = create(&channel, self.space)?;
+        let options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
+        for &(option, value) in &*options {
+            if let Err(error) = value.set(handle.as_ptr(), option) {
+                // SAFETY: the id was just created, and nothing refers to it.
+                let _ = unsafe { sys::rdma_destroy_id(handle.as_ptr()) };
+                return Err(error);
+            }
+        }
+        ids.replace(self.handle(), handle);
+        // Relaxed: read under the lock.
+        let old = self.handle.swap(handle.as_ptr(), Ordering::Relaxed);
+        // SAFETY: nothing refers to the old id any more, and all events of it that were taken are acknowledged.
+        let _ = unsafe { sys::rdma_destroy_id(old) };
+        Ok(())
     }
 
     fn keep(
@@ -100,8 +114,9 @@ impl Id {
         ids: &mut Ids,
     ) -> Arc<Self> {
         let id = Arc::new(Self {
-            handle,
+            handle: AtomicPtr::new(handle.as_ptr()),
             space,
+            options: Mutex::default(),
             on_id: OnId::default(),
             channel: Mutex::new(channel.clone()),
             accepted: AtomicBool::new(false),
@@ -139,8 +154,10 @@ impl Id {
         unsafe { (*id).qp_type == verbs::ibv_qp_type::IBV_QPT_UD }
     }
 
+    /// The id of librdmacm; to be used under the lock.
     pub(super) fn handle(&self) -> NonNull<rdma_cm_id> {
-        self.handle
+        // Relaxed: changed under the lock, and before the id is shared.
+        NonNull::new(self.handle.load(Ordering::Relaxed)).expect("never null")
     }
 
     /// Makes a call under the lock.
@@ -150,7 +167,7 @@ impl Id {
         call: impl FnOnce(*mut rdma_cm_id) -> c_int,
     ) -> Result<(), Error> {
         let _locked = ids::lock();
-        check(what, call(self.handle.as_ptr()))
+        check(what, call(self.handle().as_ptr()))
     }
 
     /// [`call`](Self::call) for functions that use the id's device without checking that it is bound to
@@ -162,10 +179,10 @@ impl Id {
     ) -> Result<(), Error> {
         let _locked = ids::lock();
         // SAFETY: `self` keeps the id alive, and the lock is held.
-        if unsafe { self.handle.as_ref().verbs.is_null() } {
+        if unsafe { self.handle().as_ref().verbs.is_null() } {
             return Err(Error::CmStep { what });
         }
-        check(what, call(self.handle.as_ptr()))
+        check(what, call(self.handle().as_ptr()))
     }
 
     pub fn resolve_addr(
@@ -210,7 +227,7 @@ impl Id {
             // SAFETY: `self` keeps the id alive, and the lock is held; the device of a context has a
             // name.
             unsafe {
-                let verbs = self.handle.as_ref().verbs;
+                let verbs = self.handle().as_ref().verbs;
                 if verbs.is_null() {
                     return Ok(None);
                 }
@@ -345,33 +362,29 @@ impl Id {
         Ok(())
     }
 
-    fn set_option<T>(&self, what: &'static str, option: c_int, mut value: T) -> Result<(), Error> {
-        // SAFETY: the id is alive; the value has the size that is passed.
-        self.call(what, |id| unsafe {
-            sys::rdma_set_option(
-                id,
-                OPTION_ID,
-                option,
-                (&raw mut value).cast(),
-                size_of::<T>(),
-            )
-        })
+    fn set_option(&self, option: c_int, value: Value) -> Result<(), Error> {
+        let _locked = ids::lock();
+        value.set(self.handle().as_ptr(), option)?;
+        let mut options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
+        options.retain(|(set, _)| *set != option);
+        options.push((option, value));
+        Ok(())
     }
 
     pub fn set_tos(&self, tos: u8) -> Result<(), Error> {
-        self.set_option("set the type of service", TOS, tos)
+        self.set_option(TOS, Value::Byte(tos))
     }
 
     pub fn set_ack_timeout(&self, timeout: u8) -> Result<(), Error> {
-        self.set_option("set the acknowledgement timeout", ACK_TIMEOUT, timeout)
+        self.set_option(ACK_TIMEOUT, Value::Byte(timeout))
     }
 
     pub fn set_afonly(&self, on: bool) -> Result<(), Error> {
-        self.set_option("set the address family", AFONLY, c_int::from(on))
+        self.set_option(AFONLY, Value::Flag(on))
     }
 
     pub fn set_reuseaddr(&self, on: bool) -> Result<(), Error> {
-        self.set_option("have the address reused", REUSEADDR, c_int::from(on))
+        self.set_option(REUSEADDR, Value::Flag(on))
     }
 
     pub fn port_space(&self) -> PortSpace {
@@ -381,13 +394,60 @@ impl Id {
     pub fn local_addr(&self) -> Option<SocketAddr> {
         let _locked = ids::lock();
         // SAFETY: `self` keeps the id alive, and the lock is held; every value of the union is numbers.
-        sockaddr::from_c(unsafe { &self.handle.as_ref().route.addr.src_addr_union.src_storage })
+        sockaddr::from_c(unsafe { &self.handle().as_ref().route.addr.src_addr_union.src_storage })
     }
 
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         let _locked = ids::lock();
         // SAFETY: `self` keeps the id alive, and the lock is held; every value of the union is numbers.
-        sockaddr::from_c(unsafe { &self.handle.as_ref().route.addr.dst_addr_union.dst_storage })
+        sockaddr::from_c(unsafe { &self.handle().as_ref().route.addr.dst_addr_union.dst_storage })
+    }
+}
+
+/// Creates an id of librdmacm, under the lock.
+fn create(channel: &Channel, space: PortSpace) -> Result<NonNull<rdma_cm_id>, Error> {
+    const CREATE: &str = "create an id";
+    let mut handle = null_mut();
+    // SAFETY: the channel is alive, and the pointer can be written.
+    check(CREATE, unsafe {
+        sys::rdma_create_id(
+            channel.handle().as_ptr(),
+            &raw mut handle,
+            null_mut(),
+            c_space(space),
+        )
+    })?;
+    NonNull::new(handle).ok_or(Error::CmStep { what: CREATE })
+}
+
+/// The value of an option, in its C type.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Byte(u8),
+    Flag(bool),
+}
+
+impl Value {
+    /// Sets the option of an id that is alive, under the lock.
+    fn set(self, id: *mut rdma_cm_id, option: c_int) -> Result<(), Error> {
+        let what = match option {
+            TOS => "set the type of service",
+            REUSEADDR => "have the address reused",
+            AFONLY => "set the address family",
+            _ => "set the acknowledgement timeout",
+        };
+        let (mut byte, mut flag) = match self {
+            Self::Byte(byte) => (byte, 0),
+            Self::Flag(flag) => (0, c_int::from(flag)),
+        };
+        let (value, size) = match self {
+            Self::Byte(_) => ((&raw mut byte).cast(), size_of_val(&byte)),
+            Self::Flag(_) => ((&raw mut flag).cast(), size_of_val(&flag)),
+        };
+        // SAFETY: the id is alive; the value has the size that is passed.
+        check(what, unsafe {
+            sys::rdma_set_option(id, OPTION_ID, option, value, size)
+        })
     }
 }
 
@@ -409,7 +469,8 @@ fn to_c(qp_num: u32, srq: bool, param: &ConnParam) -> rdma_conn_param {
 impl fmt::Debug for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut id = f.debug_struct("Id");
-        id.field("handle", &self.handle).field("space", &self.space);
+        id.field("handle", &self.handle())
+            .field("space", &self.space);
         id.finish_non_exhaustive()
     }
 }
@@ -421,9 +482,9 @@ impl Drop for Id {
             return;
         }
         let mut ids = ids::lock();
-        ids.remove(self.handle);
+        ids.remove(self.handle());
         // SAFETY: this is the last handle, and all events of the id are acknowledged. An error cannot be
         // handled here.
-        let _ = unsafe { sys::rdma_destroy_id(self.handle.as_ptr()) };
+        let _ = unsafe { sys::rdma_destroy_id(self.handle().as_ptr()) };
     }
 }

@@ -23,6 +23,13 @@ impl Ids {
         self.0.insert(id.handle().addr().get(), Arc::downgrade(id));
     }
 
+    /// An id has another handle.
+    pub fn replace(&mut self, old: NonNull<rdma_cm_id>, new: NonNull<rdma_cm_id>) {
+        if let Some(id) = self.0.remove(&old.addr().get()) {
+            self.0.insert(new.addr().get(), id);
+        }
+    }
+
     pub fn remove(&mut self, handle: NonNull<rdma_cm_id>) {
         self.0.remove(&handle.addr().get());
     }

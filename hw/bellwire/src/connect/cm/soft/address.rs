@@ -4,6 +4,7 @@
 
 use super::super::PortSpace;
 use crate::error::Error;
+use bellwire_provider::address::{is_scoped, scope_of};
 use rustix::net::SocketAddrUnix;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -14,7 +15,8 @@ const MAX_BYTES: usize = 107;
 /// The addresses that an end is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
-    One(IpAddr),
+    /// One address; a link-local one of the interface with this index, other addresses with zero.
+    One(IpAddr, u32),
     /// All IPv4 addresses.
     Any4,
     /// All IPv6 addresses.
@@ -25,34 +27,37 @@ pub(super) enum At {
 
 impl At {
     /// `only_v6`: the unspecified IPv6 address does not include IPv4 (`RDMA_OPTION_ID_AFONLY`).
-    pub fn new(ip: IpAddr, only_v6: bool) -> Self {
-        match ip.to_canonical() {
+    pub fn new(address: SocketAddr, only_v6: bool) -> Self {
+        match address.ip().to_canonical() {
             IpAddr::V4(ip) if ip.is_unspecified() => Self::Any4,
             IpAddr::V6(ip) if ip.is_unspecified() && only_v6 => Self::Any6,
             IpAddr::V6(ip) if ip.is_unspecified() => Self::Any,
-            ip => Self::One(ip),
+            ip => Self::One(ip, scope_of(address)),
         }
     }
 
     /// The bindings whose listener accepts requests to an address: the most specific first.
-    pub fn found_at(ip: IpAddr) -> [Self; 3] {
-        let ip = ip.to_canonical();
+    pub fn found_at(address: SocketAddr) -> [Self; 3] {
+        let ip = address.ip().to_canonical();
         let family = if ip.is_ipv4() { Self::Any4 } else { Self::Any6 };
-        [Self::One(ip), family, Self::Any]
+        [Self::One(ip, scope_of(address)), family, Self::Any]
     }
 
     /// The bindings that exclude this one from the same port.
     pub fn rivals(self) -> io::Result<Vec<Self>> {
         let of_family = |v4: bool| -> io::Result<Vec<Self>> {
-            let here = if_addrs::get_if_addrs()?.into_iter().map(|of| of.ip());
+            let here = if_addrs::get_if_addrs()?.into_iter();
             Ok(here
-                .filter(|ip| ip.is_ipv4() == v4)
-                .map(Self::One)
+                .filter(|of| of.ip().is_ipv4() == v4)
+                .map(|of| {
+                    let interface = of.index.filter(|_| is_scoped(of.ip()));
+                    Self::One(of.ip(), interface.unwrap_or(0))
+                })
                 .collect())
         };
         Ok(match self {
-            Self::One(IpAddr::V4(_)) => vec![Self::Any4, Self::Any],
-            Self::One(IpAddr::V6(_)) => vec![Self::Any6, Self::Any],
+            Self::One(IpAddr::V4(_), _) => vec![Self::Any4, Self::Any],
+            Self::One(IpAddr::V6(_), _) => vec![Self::Any6, Self::Any],
             Self::Any4 => [vec![Self::Any], of_family(true)?].concat(),
             Self::Any6 => [vec![Self::Any], of_family(false)?].concat(),
             Self::Any => [
@@ -66,8 +71,10 @@ impl At {
 
     fn text(self) -> String {
         match self {
-            Self::One(IpAddr::V4(ip)) => format!("{:08x}", ip.to_bits()),
-            Self::One(IpAddr::V6(ip)) => format!("{:032x}", ip.to_bits()),
+            Self::One(IpAddr::V4(ip), _) => format!("{:08x}", ip.to_bits()),
+            Self::One(IpAddr::V6(ip), 0) => format!("{:032x}", ip.to_bits()),
+            // Names of the abstract namespace are those of the network namespace, as are the indices.
+            Self::One(IpAddr::V6(ip), interface) => format!("{:032x}%{interface:x}", ip.to_bits()),
             Self::Any4 => "any4".to_owned(),
             Self::Any6 => "any6".to_owned(),
             Self::Any => "any".to_owned(),
@@ -128,19 +135,23 @@ pub(super) fn is_here(address: SocketAddr) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    fn at(ip: &str) -> At {
-        At::new(ip.parse().unwrap(), false)
+    fn address(host: &str) -> SocketAddr {
+        bellwire_provider::address::parse(host, 1).unwrap().unwrap()
+    }
+
+    fn at(host: &str) -> At {
+        At::new(address(host), false)
     }
 
     #[test]
     fn the_unspecified_address_is_all_of_its_family() {
         assert_eq!(at("0.0.0.0"), At::Any4);
         assert_eq!(at("::"), At::Any);
-        assert_eq!(At::new("::".parse().unwrap(), true), At::Any6);
+        assert_eq!(At::new(address("::"), true), At::Any6);
         assert_eq!(at("::ffff:10.1.2.3"), at("10.1.2.3"));
-        let found = At::found_at("10.1.2.3".parse().unwrap());
+        let found = At::found_at(address("10.1.2.3"));
         assert_eq!(found, [at("10.1.2.3"), At::Any4, At::Any]);
-        let found = At::found_at("::1".parse().unwrap());
+        let found = At::found_at(address("::1"));
         assert_eq!(found, [at("::1"), At::Any6, At::Any]);
     }
 
@@ -158,11 +169,28 @@ mod tests {
     #[test]
     fn names_have_room() {
         let name = |long| format!("bellwire/1000/{}", "x".repeat(long));
-        let ip = At::One("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap());
-        socket_of(&name(40), PortSpace::Ipoib, ip, u16::MAX).unwrap();
+        let ip = At::One(
+            "fe80:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap(),
+            u32::MAX,
+        );
+        socket_of(&name(32), PortSpace::Ipoib, ip, u16::MAX).unwrap();
         let long = socket_of(&name(64), PortSpace::Ipoib, ip, u16::MAX);
         assert!(matches!(long, Err(Error::TooLarge { .. })), "{long:?}");
         socket_of(&name(64), PortSpace::Tcp, at("10.1.2.3"), 1).unwrap();
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn each_interface_has_its_own_link_local_addresses() {
+        let [first, second] = ["fe80::1%1", "fe80::1%2"].map(at);
+        assert_ne!(first, second);
+        assert_eq!(At::found_at(address("fe80::1%2"))[0], second);
+        let name = |at| socket_of("x", PortSpace::Tcp, at, 1).unwrap();
+        assert_ne!(name(first), name(second));
+        // An address that no other interface can have is the same with any.
+        let global: [SocketAddr; 2] =
+            ["[2001:db8::1%1]:1", "[2001:db8::1%2]:1"].map(|text| text.parse().unwrap());
+        assert_eq!(At::new(global[0], false), At::new(global[1], false));
     }
 
     #[cfg(not(miri))]

@@ -155,6 +155,17 @@ impl Entry {
         }
     }
 
+    /// The entry of the same id that has neither an address nor a peer.
+    pub fn afresh(&mut self) -> Self {
+        Self {
+            handle: self.handle.clone(),
+            groups: std::mem::take(&mut self.groups),
+            ack_timeout: self.ack_timeout,
+            afonly: self.afonly,
+            ..Self::new(self.space)
+        }
+    }
+
     /// The entry of a peer that has connected to this listener.
     pub fn greeting(&self, listener: u64, socket: Fd, process: Option<Arc<PeerProcess>>) -> Self {
         Self {

@@ -215,6 +215,21 @@ impl Hub {
         Some((entry, of_it.into_iter().map(|(_, what)| what).collect()))
     }
 
+    /// Takes the queued events of an id, without the requests of a listener.
+    pub fn take_events(&self, state: &mut State, key: u64) -> VecDeque<EventKind> {
+        let mut taken = VecDeque::new();
+        let mut others = VecDeque::new();
+        for (of, what) in state.queue.drain(..) {
+            match what {
+                What::Kind(kind) if of == key => taken.push_back(kind),
+                what => others.push_back((of, what)),
+            }
+        }
+        state.queue = others;
+        self.settle(state);
+        taken
+    }
+
     /// Takes the oldest queued event.
     pub fn pop(&self, state: &mut State) -> Option<(u64, What)> {
         let next = state.queue.pop_front();
@@ -430,7 +445,7 @@ impl Hub {
             return Outcome::Nothing;
         };
         let mut met = Ok(Met::Nobody);
-        for at in At::found_at(peer.ip()) {
+        for at in At::found_at(peer) {
             if matches!(met, Ok(Met::Nobody)) {
                 met = address::socket_of(scope, entry.space, at, peer.port())
                     .and_then(|address| socket::meet(socket, &address));

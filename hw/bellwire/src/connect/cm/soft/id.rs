@@ -5,7 +5,7 @@ use super::super::{EventKind, PortSpace};
 use super::address::{self, At};
 use super::channel::Channel;
 use super::entry::{Entry, Outcome, Stage};
-use super::hub::State;
+use super::hub::{State, What};
 use super::multicast;
 use super::peers::PeerProcess;
 use super::socket;
@@ -20,12 +20,19 @@ use bellwire_provider::attr::PortState;
 use bellwire_provider::backoff::Backoff;
 use bellwire_provider::entropy;
 use bellwire_provider::limits::required;
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
-const BIND: &str = "bind an id to an address";
+const BIND: &str = "bind to";
+
+/// The address at another port.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
+}
 
 /// Backlog of a listener for which the program gives none.
 const BACKLOG: u32 = 1024;
@@ -118,7 +125,7 @@ impl Id {
         if self.stage()? == Stage::New {
             // The source of the route to the peer: for a peer on this host, the peer's own address.
             let source = source.unwrap_or_else(|| match peer.ip() {
-                ip if here && !ip.is_unspecified() => (ip, 0).into(),
+                ip if here && !ip.is_unspecified() => with_port(peer, 0),
                 IpAddr::V4(_) => (Ipv4Addr::LOCALHOST, 0).into(),
                 IpAddr::V6(_) => (Ipv6Addr::LOCALHOST, 0).into(),
             });
@@ -138,6 +145,28 @@ impl Id {
             entry.peer = Some(peer);
             entry.stage = Stage::AddrResolved;
             Ok(Outcome::Event(EventKind::AddrResolved))
+        })
+    }
+
+    /// Takes the id's queued events, without the requests of a listener.
+    pub fn take_events(&self) -> VecDeque<EventKind> {
+        let home = self.home();
+        let mut state = home.hub.state();
+        home.hub.take_events(&mut state, self.key)
+    }
+
+    /// Queues an event.
+    pub fn put_event(&self, kind: EventKind) {
+        let home = self.home();
+        let mut state = home.hub.state();
+        home.hub.push(&mut state, self.key, What::Kind(kind));
+    }
+
+    /// Starts afresh, with the same options and groups.
+    pub fn restart(&self) -> Result<(), Error> {
+        self.change(|entry, _| {
+            *entry = entry.afresh();
+            Ok(())
         })
     }
 
@@ -178,7 +207,7 @@ impl Id {
             if entry.stage != Stage::New {
                 return step(BIND);
             }
-            let here = At::new(at.ip(), entry.afonly);
+            let here = At::new(at, entry.afonly);
             let rivals = here.rivals().map_err(|error| Error::io(BIND, error))?;
             let take = |port, looks| {
                 let socket = take(home.scope(), entry.space, here, &rivals, port, looks)?;
@@ -204,7 +233,7 @@ impl Id {
                 }
             };
             let (socket, port) = taken.ok_or_else(|| refused(BIND, libc::EADDRINUSE))?;
-            entry.local = Some((at.ip(), port).into());
+            entry.local = Some(with_port(at, port));
             entry.socket = Some(socket);
             entry.stage = Stage::Bound;
             Ok(())

@@ -7,13 +7,15 @@ use super::private::Private;
 use crate::connect::FormatError;
 use crate::qp::Endpoint;
 use bellwire_core::link::wire::{Reader, within};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use bellwire_provider::address::{is_scoped, scope_of};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// Identifies the format and its version.
-const MAGIC: [u8; 8] = *b"bwcm\0\0\0\x02";
+const MAGIC: [u8; 8] = *b"bwcm\0\0\0\x03";
 
-/// Bytes of an address: its family, IP address, port.
-const PEER: usize = 1 + 16 + 2;
+/// Bytes of an address: its family, IP address, port, and the interface of a link-local address. Both ends are
+/// in the same network namespace, so that its number is the same at both.
+const PEER: usize = 1 + 16 + 2 + 4;
 
 /// Bytes before the private data.
 const FRONT: usize = 8 + 2 + 2 + (4 + 4 + 2 + 16) + 4 + 6 + 2 * PEER;
@@ -187,7 +189,8 @@ fn peer_to_bytes(peer: Option<SocketAddr>) -> [u8; PEER] {
     };
     bytes[0] = if address.is_ipv4() { 4 } else { 6 };
     bytes[1..17].copy_from_slice(&ip.octets());
-    bytes[17..].copy_from_slice(&address.port().to_be_bytes());
+    bytes[17..19].copy_from_slice(&address.port().to_be_bytes());
+    bytes[19..].copy_from_slice(&scope_of(address).to_be_bytes());
     bytes
 }
 
@@ -195,6 +198,7 @@ fn peer_from_reader(reader: &mut Reader<'_>) -> Result<Option<SocketAddr>, Forma
     let [sort] = reader.take();
     let ip = Ipv6Addr::from(reader.take::<16>());
     let port = u16::from_be_bytes(reader.take());
+    let scope = reader.u32();
     let strange = FormatError::Field {
         field: "address",
         given: sort.into(),
@@ -203,9 +207,15 @@ fn peer_from_reader(reader: &mut Reader<'_>) -> Result<Option<SocketAddr>, Forma
         0 => return Ok(None),
         4 => {
             let ip = ip.to_ipv4_mapped().ok_or(strange)?;
+            within("interface of an address", scope.into(), ..1)?;
             (ip, port).into()
         }
-        6 => (ip, port).into(),
+        6 => {
+            let scoped = is_scoped(ip.into());
+            let scopes = if scoped { ..=u32::MAX.into() } else { ..=0 };
+            within("interface of an address", scope.into(), scopes)?;
+            SocketAddrV6::new(ip, port, 0, scope).into()
+        }
         _ => return Err(strange),
     }))
 }
@@ -219,7 +229,7 @@ mod tests {
         let peers: [Option<SocketAddr>; 3] = [
             None,
             Some("10.1.2.3:4".parse().unwrap()),
-            Some("[fe80::1]:65535".parse().unwrap()),
+            Some("[fe80::1%7]:65535".parse().unwrap()),
         ];
         let messages = KINDS.into_iter().enumerate().map(|(at, kind)| Message {
             status: 28,
@@ -276,8 +286,8 @@ mod tests {
         };
         let field = |field, given| Err(FormatError::Field { field, given });
         // Another version.
-        assert_eq!(changed(7, 1), Err(FormatError::Foreign));
-        assert_eq!(changed(7, 3), Err(FormatError::Foreign));
+        assert_eq!(changed(7, 2), Err(FormatError::Foreign));
+        assert_eq!(changed(7, 4), Err(FormatError::Foreign));
         assert_eq!(changed(8, 0), Err(FormatError::OutOfStep));
         assert_eq!(changed(8, 10), Err(FormatError::OutOfStep));
         assert_eq!(changed(9, 1), field("reserved byte", 1));

@@ -34,7 +34,7 @@ pub(super) fn nobody(scope: &str, space: PortSpace, peer: SocketAddr) -> String 
     let none = format!("nobody listens at {peer} in {}", of(scope));
     // Sockets of other network namespaces are not in it; without /proc nothing is known of others.
     let table = fs::read_to_string("/proc/self/net/unix").unwrap_or_default();
-    let ends: Vec<String> = (At::found_at(peer.ip()).into_iter())
+    let ends: Vec<String> = (At::found_at(peer).into_iter())
         .filter_map(|at| {
             let address = socket_of("", space, at, peer.port()).ok()?;
             String::from_utf8(address.abstract_name()?.to_vec()).ok()
