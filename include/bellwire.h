@@ -3147,8 +3147,18 @@ int bw_cm_migrate(const struct bw_cm_id *id,
 // Thread: any.
 int bw_cm_set_option(const struct bw_cm_id *id, uint32_t option, uint32_t value);
 
+// Writes the addresses of the peer that the id has tried in vain since `bw_cm_resolve_addr`, each with its port
+// and the reason, to `text`, of `size` bytes; a text that is longer is cut off. It is empty if none has failed.
+// Returns the length of the whole text, without the NUL.
+//
+// Errors: `BW_EINVAL` if `size` is 0, `BW_ENULL`.
+// Thread: any.
+int bw_cm_tried(const struct bw_cm_id *id,
+                char *text,
+                size_t size);
+
 // Writes the id's local address, of at most `BW_ADDR_MAX` characters including its NUL, and its port
-// (`rdma_get_local_addr`).
+// (`rdma_get_local_addr`). A link-local address has its interface, as in "fe80::1%eth0".
 //
 // Errors: `BW_ESTATE` if it has none yet, `BW_ENULL`.
 // Thread: any.
@@ -3157,7 +3167,7 @@ int bw_cm_local_addr(const struct bw_cm_id *id,
                      uint32_t *port);
 
 // Writes the address of the id's peer, of at most `BW_ADDR_MAX` characters including its NUL, and its
-// port (`rdma_get_peer_addr`).
+// port (`rdma_get_peer_addr`). A link-local address has its interface, as in "fe80::1%eth0".
 //
 // Errors: `BW_ESTATE` if it has none yet, `BW_ENULL`.
 // Thread: any.
@@ -3199,7 +3209,14 @@ int bw_cm_param_default(struct bw_cm_param *param, size_t size);
 // Finds the device through which the peer is reached, and binds the id to it (`rdma_resolve_addr`).
 // The outcome is reported by BW_CM_EVENT_ADDR_RESOLVED or _ADDR_ERROR. The peer is an IPv4 or IPv6
 // address, or a host name, which is resolved within this call and the timeout. `source` is a local
-// address, or NULL.
+// address, or NULL. A link-local address names its interface, as in "fe80::1%eth0".
+//
+// If a name has several addresses, they are tried in turn, in the resolver's order: the next one when an
+// address or its route cannot be resolved, when nothing listens at it, or when no peer responds to
+// `bw_cm_connect` or `bw_cm_lookup`. They share the timeout. The id delivers the events of one attempt only,
+// and the failure of the last; `bw_cm_tried` returns all. Meanwhile its channel's events have to be got, and
+// the id's addresses change. An address that leads to another device than the first one that was resolved is
+// not used.
 //
 // Errors: `BW_ECONN` if there is no route, or `source` is not an address of this host; `BW_ESTATE`,
 // `BW_EINVAL`, `BW_EOTHER` (also for a name that is not resolved), `BW_ENULL`.
@@ -3218,7 +3235,8 @@ int bw_cm_resolve_addr(const struct bw_cm_id *id,
 int bw_cm_resolve_route(const struct bw_cm_id *id, uint32_t timeout_ms);
 
 // Binds the id to a local address (`rdma_bind_addr`): "0.0.0.0" or "::" means all addresses, port 0 a
-// free one.
+// free one. A name stands for the first of its addresses that the id can be bound to; a link-local address
+// names its interface, as in "fe80::1%eth0".
 //
 // Errors: `BW_ECONN` (the port is in use, or the address is not one of this host), `BW_ESTATE`,
 // `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
@@ -3950,8 +3968,9 @@ int bw_link_init_default(struct bw_link_init *init, size_t size);
 int bw_link_retry_default(struct bw_link_retry *retry, size_t size);
 
 // Creates a connector for links on this device with the `bw_listener` at an IPv4 or IPv6 address, or a
-// host name, and a port. It does not contact the peer yet: bw_link_connect resolves a name. If `retry`
-// is NULL the defaults are used.
+// host name, and a port. It does not contact the peer yet: bw_link_connect resolves a name. If a name has
+// several addresses, they are tried in turn until the listener responds at one of them, where the link stays.
+// A link-local address names its interface, as in "fe80::1%eth0". If `retry` is NULL the defaults are used.
 //
 // Owner: the caller, until `bw_connector_destroy`. It keeps the device.
 // Errors: `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
