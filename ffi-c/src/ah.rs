@@ -14,7 +14,7 @@ use crate::used::User;
 use crate::wc::bw_wc;
 use hw::cqe::Source;
 use hw::state::{AhAttr, GlobalRoute};
-use hw::{Ah, GRH_BYTES};
+use hw::{Ah, GRH_BYTES, Pd};
 use std::ffi::{c_int, c_void};
 
 /// A path to a receiver of datagrams, for use by requests.
@@ -101,13 +101,13 @@ impl bw_ah_attr {
 unsafe fn create(
     pd: *const bw_pd,
     ah: *mut *mut bw_ah,
-    attr: impl FnOnce() -> Result<AhAttr, Failure>,
+    create: impl FnOnce(&Pd) -> Result<hw::Ah, Failure>,
 ) -> c_int {
     let make = || {
         // SAFETY: the caller keeps the header's conventions on handles and results.
         let pd = unsafe { get(pd, "protection domain")? };
         Ok(bw_ah {
-            ah: pd.pd.create_ah(&attr()?)?,
+            ah: create(&pd.pd)?,
             _pd: pd.used.by(),
         })
     };
@@ -127,25 +127,25 @@ pub unsafe extern "C" fn bw_ah_create(
     attr: *const bw_ah_attr,
     ah: *mut *mut bw_ah,
 ) -> c_int {
-    let attr = || {
+    let from_attr = |pd: &Pd| {
         // SAFETY: the header's conventions on pointers: NULL or a struct.
         let attr = unsafe { attr.as_ref() }.ok_or_else(|| Failure::null("the bw_ah_attr"))?;
-        attr.checked()
+        Ok(pd.create_ah(&attr.checked()?)?)
     };
     // SAFETY: the header's conventions on handles and results.
-    unsafe { create(pd, ah, attr) }
+    unsafe { create(pd, ah, from_attr) }
 }
 
-/// The path back to a datagram's sender.
+/// A datagram that was received: its source, its header, and its port.
 ///
 /// # Safety
 /// `wc` is NULL or points to a completion of `size` bytes, `grh` is NULL or points to 40 bytes.
-unsafe fn way_back(
+unsafe fn received(
     wc: *const bw_wc,
     size: usize,
     grh: *const c_void,
     port_num: u32,
-) -> Result<AhAttr, Failure> {
+) -> Result<(Source, [u8; GRH_BYTES], u8), Failure> {
     // SAFETY: the caller guarantees that `wc` is NULL or points to a completion of this size.
     let wc = unsafe { one(wc, size) }.map_err(|code| {
         let text = match code {
@@ -168,22 +168,24 @@ unsafe fn way_back(
         dlid_path_bits: wc.dlid_path_bits,
         grh: wc.wc_flags & BW_WC_GRH as u32 != 0,
     };
-    let none = [0; GRH_BYTES];
     let grh = if source.grh {
         // SAFETY: the caller guarantees that `grh` is NULL or points to 40 bytes.
-        unsafe { grh.cast::<[u8; GRH_BYTES]>().as_ref() }.ok_or_else(|| Failure::null("grh"))?
+        *unsafe { grh.cast::<[u8; GRH_BYTES]>().as_ref() }.ok_or_else(|| Failure::null("grh"))?
     } else {
-        &none
+        [0; GRH_BYTES]
     };
-    Ok(hw::ah_attr_from_source(&source, grh, port_num)?)
+    Ok((source, grh, port_num))
 }
 
 /// `bw_ah_init_from_wc` for a completion of `size` bytes: writes the path back to a datagram's sender to
-/// `attr` (`ibv_init_ah_from_wc`). `wc` is the
-/// completion of the receive, `grh` the first 40 bytes of its memory (ignored without BW_WC_GRH),
-/// `port_num` the port on which the datagram arrived.
+/// `attr` (`ibv_init_ah_from_wc`). `wc` is the completion of the receive, `grh` the first 40 bytes of its
+/// memory (ignored without BW_WC_GRH), in which RoCE v2 has an IPv4 or an IPv6 header; `port_num` is the port on
+/// which the datagram arrived. On RoCE the path begins at the GID that the datagram was sent to: its index is
+/// looked for on the devices that the process has open. If several devices have that GID, use
+/// `bw_ah_create_from_wc`, which looks on one device.
 ///
-/// Errors: `BW_EINVAL` (not a received datagram, or not a global route header), `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EINVAL` (not a received datagram, not a global route header, or one to a GID that no device or
+/// more than one has), `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_ah_init_from_wc_sized(
@@ -197,14 +199,18 @@ pub unsafe extern "C" fn bw_ah_init_from_wc_sized(
         if attr.is_null() {
             return Err(Failure::null("the bw_ah_attr"));
         }
-        // SAFETY: the header's conventions on pointers; `attr` is not NULL.
-        unsafe { attr.write((&way_back(wc, size, grh, port_num)?).into()) };
+        // SAFETY: the header's conventions on pointers.
+        let (source, grh, port_num) = unsafe { received(wc, size, grh, port_num)? };
+        let back = hw::ah_attr_from_source(&source, &grh, port_num)?;
+        // SAFETY: not NULL.
+        unsafe { attr.write((&back).into()) };
         Ok(())
     })
 }
 
 /// `bw_ah_create_from_wc` for a completion of `size` bytes: creates an address handle for replying to a
-/// datagram (`ibv_create_ah_from_wc`), from the arguments of `bw_ah_init_from_wc`.
+/// datagram (`ibv_create_ah_from_wc`), from the arguments of `bw_ah_init_from_wc`. The GID that the datagram was
+/// sent to is looked for on the protection domain's device.
 ///
 /// Owner: the caller, until `bw_ah_destroy`. It keeps the protection domain.
 /// Errors: `BW_EINVAL`, `BW_ENULL`.
@@ -218,8 +224,13 @@ pub unsafe extern "C" fn bw_ah_create_from_wc_sized(
     port_num: u32,
     ah: *mut *mut bw_ah,
 ) -> c_int {
-    // SAFETY: the header's conventions on handles, pointers and results.
-    unsafe { create(pd, ah, || way_back(wc, size, grh, port_num)) }
+    let from_wc = |pd: &Pd| {
+        // SAFETY: the header's conventions on pointers.
+        let (source, grh, port_num) = unsafe { received(wc, size, grh, port_num)? };
+        Ok(pd.create_ah_from_source(&source, &grh, port_num)?)
+    };
+    // SAFETY: the header's conventions on handles and results.
+    unsafe { create(pd, ah, from_wc) }
 }
 
 /// Returns the attributes that an address handle was created with.

@@ -90,6 +90,7 @@ impl From<hw::Error> for Failure {
             | Error::UnknownQp { .. }
             | Error::MwType { .. }
             | Error::NotADatagram
+            | Error::WayBack { .. }
             | Error::NotMulticast { .. }
             | Error::NotAttached { .. }
             | Error::NoChannel { .. }

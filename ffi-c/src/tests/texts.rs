@@ -141,6 +141,14 @@ fn texts_of_failures_are_plain() {
             max: 3,
         },
         Error::NotADatagram,
+        Error::WayBack {
+            gid: [1; 16],
+            several: true,
+        },
+        Error::WayBack {
+            gid: [1; 16],
+            several: false,
+        },
         Error::NotMulticast { gid: [1; 16] },
         Error::NotAttached { qpn: 1 },
         Error::WouldBlock,

@@ -111,6 +111,7 @@ pub mod connect;
 mod cq;
 mod device;
 pub mod event;
+mod grh;
 pub mod link;
 mod mw;
 mod panics;

@@ -224,6 +224,23 @@ pub enum Error {
          bytes of its receive"
     )]
     NotADatagram,
+    /// The GID that a datagram was sent to is that of no device, or of several, so that a reply has no source.
+    #[error(
+        "no way back: the datagram was sent to {}, which {}",
+        std::net::Ipv6Addr::from(*.gid).to_canonical(),
+        if *.several {
+            "several open devices have: create the address handle from the completion, in a protection \
+             domain of the device that received it"
+        } else {
+            "the device no longer has: see its GID table (`rdma link`, `ip addr`), or name a source"
+        }
+    )]
+    WayBack {
+        /// The GID.
+        gid: [u8; 16],
+        /// Whether several have it.
+        several: bool,
+    },
     /// The address is not a multicast address.
     #[error(
         "{} is not a multicast address: those begin with ff, or are one of IPv4 (mapped)",

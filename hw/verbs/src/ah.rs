@@ -19,18 +19,14 @@
 //! section costs two stores for each doorbell, and its end is awaited with one membarrier(2) for each
 //! [`BATCH`] handles that are destroyed.
 
-use super::context::Context;
 use super::memory::Pd;
 use super::sys;
 use crate::error::Error;
 use crate::pinned::{defaults, push};
-use bellwire_core::cqe::Source;
 use bellwire_core::qp::AhAttr;
-use bellwire_provider::attr::GRH_BYTES;
 use bellwire_provider::quiesce::{Barriers, Section};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -86,77 +82,6 @@ impl Drop for Ah {
         }
         let pd = &self.pd;
         pd.context().ahs.dropped(self.name, pd.handle());
-    }
-}
-
-impl Context {
-    /// The path back to a datagram's sender (`ibv_init_ah_from_wc`), whether it came with an IPv4 or an IPv6
-    /// header.
-    pub fn way_back(
-        &self,
-        source: &Source,
-        grh: &[u8; GRH_BYTES],
-        port_num: u8,
-    ) -> Result<AhAttr, Error> {
-        // SAFETY: the structures consist of numbers, for which zeroes are valid.
-        let (mut wc, mut attr): (sys::ibv_wc, sys::ibv_ah_attr) =
-            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        wc.src_qp = source.qpn;
-        wc.slid = source.slid;
-        wc.sl = source.sl;
-        wc.dlid_path_bits = source.dlid_path_bits;
-        if source.grh {
-            wc.wc_flags = sys::ibv_wc_flags::IBV_WC_GRH.0;
-        }
-        let mut grh = *grh;
-        // SAFETY: the context is open; the header has its 40 bytes, and the attributes can be written.
-        sys::check(unsafe {
-            sys::ibv_init_ah_from_wc(
-                self.handle().as_ptr(),
-                port_num,
-                &raw mut wc,
-                grh.as_mut_ptr().cast(),
-                &raw mut attr,
-            )
-        })
-        .or_else(|_| {
-            // libibverbs verifies a checksum that rxe omits in packets to itself.
-            self.way_back_by_ipv4(&grh, port_num, &mut attr)
-                .ok_or(Error::NotADatagram)
-        })?;
-        Ok(super::attr::ah_from_verbs(&attr))
-    }
-
-    /// The path back according to an IPv4 header, which is in the last 20 bytes of the 40.
-    fn way_back_by_ipv4(
-        &self,
-        grh: &[u8; GRH_BYTES],
-        port_num: u8,
-        attr: &mut sys::ibv_ah_attr,
-    ) -> Option<()> {
-        const VERSION_AND_LENGTH: u8 = 0x45;
-        let header = &grh[20..];
-        let mapped = |at: usize| {
-            let octets: [u8; 4] = header[at..at + 4].try_into().ok()?;
-            Some(Ipv4Addr::from(octets).to_ipv6_mapped().octets())
-        };
-        if header[0] != VERSION_AND_LENGTH {
-            return None;
-        }
-        let (from, to) = (mapped(12)?, mapped(16)?);
-        let length = self.query_port(port_num).ok()?.gid_tbl_len;
-        let ours = |&index: &u8| {
-            self.query_gid(port_num, index.into())
-                .is_ok_and(|gid| gid == to)
-        };
-        let length = u8::try_from(length).unwrap_or(u8::MAX);
-        attr.is_global = 1;
-        attr.port_num = port_num;
-        attr.grh.dgid.raw = from;
-        attr.grh.sgid_index = (0..length).find(ours)?;
-        attr.grh.hop_limit = u8::MAX;
-        attr.grh.traffic_class = header[1];
-        Some(())
     }
 }
 

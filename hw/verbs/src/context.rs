@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// An open device (`ibv_context`). Every object created on it keeps it alive.
@@ -111,6 +111,18 @@ fn count(number: i32) -> u32 {
 /// The context is open.
 pub type Drives = unsafe fn(NonNull<sys::ibv_context>) -> bool;
 
+/// The contexts that this process has opened, without those that are closed.
+fn open() -> MutexGuard<'static, Vec<Weak<Context>>> {
+    static OPEN: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
+    // A poisoned lock is no harm: each change of the list is complete.
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The contexts that are open, to look for a GID of which only the process knows the device.
+pub fn open_contexts() -> Vec<Arc<Context>> {
+    open().iter().filter_map(Weak::upgrade).collect()
+}
+
 impl Context {
     /// # Safety
     /// The context is open, and this is its only owner.
@@ -173,7 +185,11 @@ impl Context {
         can.max_pkeys = attr.max_pkeys;
         can.phys_port_cnt = attr.phys_port_cnt;
         context.attr = can;
-        Ok(Arc::new(context))
+        let context = Arc::new(context);
+        let mut open = open();
+        open.retain(|context| context.strong_count() != 0);
+        open.push(Arc::downgrade(&context));
+        Ok(context)
     }
 
     /// The handle of libibverbs.

@@ -98,12 +98,15 @@ impl Context {
         )
     }
 
-    fn gid_table(&self, port_num: u8) -> Vec<GidEntry> {
+    /// A port's GID table, with zeroes for entries that are empty.
+    pub fn gids(&self, port_num: u8) -> Box<dyn Iterator<Item = GidEntry> + '_> {
         let length = self.query_port(port_num).map_or(0, |port| port.gid_tbl_len);
         let length = u8::try_from(length).unwrap_or(u8::MAX);
-        (0..length)
-            .map(|index| self.gid_entry(port_num, index))
-            .collect()
+        Box::new((0..length).map(move |index| self.gid_entry(port_num, index)))
+    }
+
+    fn gid_table(&self, port_num: u8) -> Vec<GidEntry> {
+        self.gids(port_num).collect()
     }
 
     /// The entry of the GID table that peers are to reach the port by, unless the program chooses one. On

@@ -57,7 +57,7 @@ pub use bellwire_sys::ibverbs as sys;
 
 pub use ah::Ah;
 pub use attr::{ah_from_verbs, qp_from_verbs};
-pub use context::Context;
+pub use context::{Context, open_contexts};
 pub use cq::CqObject;
 pub use cq::{Cq, CqChannel};
 pub use event::{Channel, Source};
