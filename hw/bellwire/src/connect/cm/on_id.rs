@@ -26,6 +26,8 @@ pub(super) struct Slot {
     pub qp: Option<Qp<Rc>>,
     /// A connection is being made, or was made, with it.
     pub used: bool,
+    /// The connection is made.
+    pub established: bool,
     /// The queue pair of a datagram id.
     ud: Option<Qp<Ud>>,
 }
@@ -84,7 +86,9 @@ impl Id {
     /// - The peer's response takes it to RTS. The event is [`Connected`](EventKind::Connected), or
     ///   [`ConnectError`](EventKind::ConnectError) when the device refuses that: the queue pair is then
     ///   in ERR, and the peer gets `Rejected`.
-    /// - `Rejected` and `Unreachable` take it to ERR: what was posted is flushed and reported.
+    /// - `Rejected` and `Unreachable` take it to ERR: what was posted is flushed and reported. Once the
+    ///   connection is made, `Unreachable` changes nothing: Linux 6.0 and later reports it when the hardware
+    ///   address of the neighbour changes. If packets no longer arrive, requests fail after their retries.
     ///
     /// A queue pair that is still on the id when the id is destroyed is dropped with it.
     ///
@@ -122,6 +126,7 @@ impl Id {
     pub fn put_qp(&self, qp: Qp<Rc>) -> Option<Qp<Rc>> {
         let mut slot = self.on_id().slot();
         slot.used = false;
+        slot.established = false;
         slot.qp.replace(qp)
     }
 
@@ -183,6 +188,7 @@ impl Id {
         if !matches!(
             kind,
             EventKind::ConnectResponse { .. }
+                | EventKind::Established
                 | EventKind::Rejected { .. }
                 | EventKind::Unreachable { .. }
         ) {
@@ -192,6 +198,7 @@ impl Id {
         let Slot {
             qp: Some(qp),
             used: true,
+            established,
             ..
         } = &mut *slot
         else {
@@ -199,7 +206,10 @@ impl Id {
         };
         let refused = match kind {
             EventKind::ConnectResponse { conn } => match self.establish(qp) {
-                Ok(()) => return EventKind::Connected { conn },
+                Ok(()) => {
+                    *established = true;
+                    return EventKind::Connected { conn };
+                }
                 Err(error) => {
                     // Otherwise the peer would wait. It does no harm if the peer is gone.
                     let _gone = each!(&self.0, id => id.reject(b""));
@@ -207,6 +217,11 @@ impl Id {
                     EventKind::ConnectError { status }
                 }
             },
+            EventKind::Established => {
+                *established = true;
+                return kind;
+            }
+            EventKind::Unreachable { .. } if *established => return kind,
             kind => kind,
         };
         // If the device cannot do this it is gone, and reports that itself.

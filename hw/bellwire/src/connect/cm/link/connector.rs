@@ -403,6 +403,9 @@ impl Outgoing {
                 self.leave();
                 Ok(Ok(()))
             }
+            // The neighbour has another hardware address (Linux 6.0 and later). The connection remains: whether its
+            // packets still arrive, the queue pair's retries find out.
+            EventKind::Unreachable { .. } if self.step == Step::Established => Ok(Ok(())),
             EventKind::AddrError { .. }
             | EventKind::RouteError { .. }
             | EventKind::Unreachable { .. }
@@ -476,6 +479,27 @@ impl Exchange for Outgoing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Linux reports it when the neighbour's hardware address changes (`cma_netevent_callback`).
+    #[cfg(not(miri))]
+    #[test]
+    fn a_connection_survives_a_neighbour_with_another_address() {
+        let device = Device::open("soft").unwrap();
+        let connector = Connector::new(&device, ("127.0.0.1", 7471), Retry::default());
+        let mut outgoing = connector.exchange().unwrap();
+        outgoing.ours = Some(RecoveryInfo::default());
+        outgoing.id = Some(outgoing.channel.id(PortSpace::Tcp).unwrap());
+        let unreachable = EventKind::Unreachable {
+            status: -libc::ETIMEDOUT,
+        };
+        outgoing.step = Step::Established;
+        let heard = outgoing.hear(unreachable.clone());
+        assert!(matches!(heard, Ok(Ok(()))), "{heard:?}");
+        assert!(outgoing.id.is_some() && outgoing.step == Step::Established);
+        outgoing.step = Step::Asked;
+        let heard = outgoing.hear(unreachable);
+        assert!(matches!(heard, Ok(Err(_))), "{heard:?}");
+    }
 
     #[test]
     fn a_pause_is_shortened_by_half_at_most() {

@@ -103,6 +103,9 @@ impl Session {
                 self.id = None;
                 self.gone = true;
             }
+            // The neighbour has another hardware address (Linux 6.0 and later). The connection remains: whether its
+            // packets still arrive, the queue pair's retries find out.
+            EventKind::Unreachable { .. } if self.established => {}
             EventKind::Disconnected
             | EventKind::Rejected { .. }
             | EventKind::Unreachable { .. }
@@ -136,5 +139,31 @@ impl Session {
             }
         }
         self.answer();
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::connect::cm::{EventChannel, PortSpace};
+
+    /// Linux reports it when the neighbour's hardware address changes (`cma_netevent_callback`).
+    #[test]
+    fn a_connection_survives_a_neighbour_with_another_address() {
+        let channel = EventChannel::open("soft").unwrap();
+        let mut session = Session {
+            id: Some((channel.id(PortSpace::Tcp).unwrap(), 1)),
+            established: true,
+            ..Session::default()
+        };
+        let unreachable = EventKind::Unreachable {
+            status: -libc::ETIMEDOUT,
+        };
+        session.hear(unreachable.clone());
+        assert!(session.id.is_some() && session.established && session.lost.is_none());
+        // Before it is established, the peer has not responded.
+        session.established = false;
+        session.hear(unreachable);
+        assert!(session.id.is_none() && session.lost.is_some());
     }
 }
