@@ -3395,11 +3395,14 @@ int bw_cm_leave(const struct bw_cm_id *id, const char *group);
 int bw_ah_create(const struct bw_pd *pd, const struct bw_ah_attr *attr, struct bw_ah **ah);
 
 // `bw_ah_init_from_wc` for a completion of `size` bytes: writes the path back to a datagram's sender to
-// `attr` (`ibv_init_ah_from_wc`). `wc` is the
-// completion of the receive, `grh` the first 40 bytes of its memory (ignored without BW_WC_GRH),
-// `port_num` the port on which the datagram arrived.
+// `attr` (`ibv_init_ah_from_wc`). `wc` is the completion of the receive, `grh` the first 40 bytes of its
+// memory (ignored without BW_WC_GRH), in which RoCE v2 has an IPv4 or an IPv6 header; `port_num` is the port on
+// which the datagram arrived. On RoCE the path begins at the GID that the datagram was sent to: its index is
+// looked for on the devices that the process has open. If several devices have that GID, use
+// `bw_ah_create_from_wc`, which looks on one device.
 //
-// Errors: `BW_EINVAL` (not a received datagram, or not a global route header), `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EINVAL` (not a received datagram, not a global route header, or one to a GID that no device or
+// more than one has), `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_ah_init_from_wc_sized(const struct bw_wc *wc,
                              size_t size,
@@ -3408,7 +3411,8 @@ int bw_ah_init_from_wc_sized(const struct bw_wc *wc,
                              struct bw_ah_attr *attr);
 
 // `bw_ah_create_from_wc` for a completion of `size` bytes: creates an address handle for replying to a
-// datagram (`ibv_create_ah_from_wc`), from the arguments of `bw_ah_init_from_wc`.
+// datagram (`ibv_create_ah_from_wc`), from the arguments of `bw_ah_init_from_wc`. The GID that the datagram was
+// sent to is looked for on the protection domain's device.
 //
 // Owner: the caller, until `bw_ah_destroy`. It keeps the protection domain.
 // Errors: `BW_EINVAL`, `BW_ENULL`.
