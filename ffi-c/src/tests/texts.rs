@@ -20,7 +20,7 @@ use std::ffi::c_char;
 use std::io;
 
 /// Words with a capital letter after a small one that are not Rust's.
-const WORDS: [&str; 7] = [
+const WORDS: [&str; 8] = [
     "InfiniBand",
     "RoCE",
     "ConnectX",
@@ -28,6 +28,7 @@ const WORDS: [&str; 7] = [
     "MiB",
     "GiB",
     "2048kB",
+    "1048576kB",
 ];
 
 #[track_caller]
