@@ -34,6 +34,7 @@ pub use between::Between;
 
 use crate::backoff::Backoff;
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
+use bellwire_memory::fork::PerProcess;
 use std::sync::OnceLock;
 use std::sync::atomic::compiler_fence;
 
@@ -59,9 +60,10 @@ fn membarrier(command: libc::c_int) -> bool {
 impl Barriers {
     /// Registers with the kernel, once per process, and returns the kind of barriers to use.
     pub fn get() -> Self {
-        static REGISTERED: OnceLock<bool> = OnceLock::new();
-        let asymmetric =
-            *REGISTERED.get_or_init(|| membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED));
+        static REGISTERED: PerProcess<OnceLock<bool>> = PerProcess::new(OnceLock::new);
+        let asymmetric = *REGISTERED
+            .get()
+            .get_or_init(|| membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED));
         Self { asymmetric }
     }
 
@@ -105,8 +107,8 @@ impl Barriers {
     }
 
     fn is_registered_everywhere() -> bool {
-        static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| {
+        static REGISTERED: PerProcess<OnceLock<bool>> = PerProcess::new(OnceLock::new);
+        *REGISTERED.get().get_or_init(|| {
             Self::get().is_asymmetric() && membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
         })
     }

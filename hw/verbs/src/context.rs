@@ -5,7 +5,7 @@ use super::qp::Qp;
 use super::sys;
 use crate::error::Error;
 use bellwire_core::qp::{AhAttr, GlobalRoute, Mtu};
-use bellwire_memory::fork::Life;
+use bellwire_memory::fork::{Life, PerProcess};
 use bellwire_provider::attr::Resources;
 use bellwire_provider::attr::{DeviceAttr, DeviceInfo, PortAttr, PortState};
 use bellwire_provider::numbers::Numbers;
@@ -113,9 +113,9 @@ pub type Drives = unsafe fn(NonNull<sys::ibv_context>) -> bool;
 
 /// The contexts that this process has opened, without those that are closed.
 fn open() -> MutexGuard<'static, Vec<Weak<Context>>> {
-    static OPEN: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
+    static OPEN: PerProcess<Mutex<Vec<Weak<Context>>>> = PerProcess::new(Mutex::default);
     // A poisoned lock is no harm: each change of the list is complete.
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    OPEN.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The contexts that are open, to look for a GID of which only the process knows the device.

@@ -1,6 +1,7 @@
 //! The process's handler of SIGSEGV and SIGBUS. Everything that it calls is async-signal-safe.
 
 use super::table;
+use crate::fork::PerProcess;
 use bellwire_core::guarded::REPORTED;
 use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
 use std::cell::UnsafeCell;
@@ -36,7 +37,7 @@ static BEFORE: [Before; 2] = [const {
     }
 }; 2];
 
-static INSTALLING: Mutex<()> = Mutex::new(());
+static INSTALLING: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
 impl Before {
     fn of(signal: c_int) -> &'static Self {
@@ -83,7 +84,10 @@ pub fn install() -> io::Result<()> {
     if !REPORTED || is_forbidden() {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    let _one = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = INSTALLING
+        .get()
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     SIGNALS.into_iter().try_for_each(install_for)?;
     stay();
     Ok(())

@@ -64,9 +64,10 @@ fn grace() {
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 fn shoot_down() -> bool {
+    use bellwire_memory::fork::PerProcess;
     use std::sync::{Mutex, OnceLock, PoisonError};
-    static PAGE: OnceLock<Option<Mutex<x86::Page>>> = OnceLock::new();
-    let page = PAGE.get_or_init(|| x86::Page::new().map(Mutex::new));
+    static PAGE: PerProcess<OnceLock<Option<Mutex<x86::Page>>>> = PerProcess::new(OnceLock::new);
+    let page = PAGE.get().get_or_init(|| x86::Page::new().map(Mutex::new));
     page.as_ref().is_some_and(|page| {
         let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
         page.shoot_down()
