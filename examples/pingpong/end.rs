@@ -155,6 +155,9 @@ impl<T: Service> End<T> {
             port_num: self.game.ib_port,
             ..AhAttr::default()
         };
+        if to.lid == 0 && !to.is_global() {
+            bail!("the peer has neither LID nor GID: give -g to it");
+        }
         if self.pd.device().provider() == ProviderKind::Soft && self.game.gid_idx.is_none() {
             // Who the peer is; the path needs no global route.
             path.grh.dgid = to.gid;
@@ -169,8 +172,6 @@ impl<T: Service> End<T> {
                 hop_limit: 64,
                 ..GlobalRoute::default()
             };
-        } else if to.lid == 0 {
-            bail!("the peer has neither LID nor GID: give -g to it");
         }
         Ok(path)
     }

@@ -252,7 +252,7 @@ fn a_device_is_shown_by_its_name() {
         ("active".into(), "4096".into())
     );
     assert!(value("lid ").parse::<u16>().unwrap() > 0);
-    assert!(value("gid 0 ").starts_with("fe80::"));
+    assert!(value("gid 0 ").starts_with("fe80:"));
     assert_eq!(value("pkey 0 "), "0xffff");
     assert_eq!(ran.stdout.matches(": ").count(), 1, "{}", ran.stdout);
 

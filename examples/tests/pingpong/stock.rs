@@ -86,7 +86,8 @@ impl Stock {
         let text = std::str::from_utf8(theirs).unwrap().trim_end_matches('\0');
         let fields: Vec<&str> = text.split(':').collect();
         let number = |at: usize| u32::from_str_radix(fields[at], 16).unwrap();
-        assert_eq!((fields.len(), fields[3]), (4, "0".repeat(32).as_str()));
+        // Without -g rdma-core's programs only print the GID.
+        assert_eq!((fields.len(), fields[3].len()), (4, 32));
         let attr = QpAttr {
             path_mtu: Mtu::Mtu1024,
             dest_qp_num: number(1),

@@ -241,8 +241,7 @@ impl Meetings {
     pub fn go_on(&mut self, node: &Node, agreed: &mut Vec<Agreed>) {
         let now = Instant::now();
         for slot in node.calls.take() {
-            let call = Call::new(slot, 0);
-            self.add(Stage::Knocking { call, from: now }, now + TO_ANSWER);
+            self.call(node, Call::new(slot, 0), now);
         }
         for at in (0..self.all.len()).rev() {
             let handshake = &self.all[at];
@@ -273,11 +272,21 @@ impl Meetings {
         self.all.iter().map(of_one).chain(self.paused).min()
     }
 
-    fn add(&mut self, at: Stage, deadline: Instant) -> usize {
+    /// Adds a handshake, and returns its index. `None`: there is no memory for it.
+    fn add(&mut self, at: Stage, deadline: Instant) -> Option<usize> {
+        self.all.try_reserve(1).ok()?;
         let key = self.next_key;
         self.next_key += 1;
         self.all.push(Handshake { key, deadline, at });
-        self.all.len() - 1
+        Some(self.all.len() - 1)
+    }
+
+    /// Calls the node at another place. Without memory for the handshake the call ends.
+    fn call(&mut self, node: &Node, call: Call, now: Instant) {
+        let knocking = Stage::Knocking { call, from: now };
+        if self.add(knocking, now + TO_ANSWER).is_none() {
+            node.calls.end(call.slot);
+        }
     }
 
     /// Accepts the nodes that have connected.
@@ -316,7 +325,10 @@ impl Meetings {
         };
         let stream = Fd::new(UnixStream::from(stream));
         let other = Other { stream, process };
-        let at = self.add(Stage::Unheard { other, foreign }, Instant::now() + TO_SAY);
+        let unheard = Stage::Unheard { other, foreign };
+        let Some(at) = self.add(unheard, Instant::now() + TO_SAY) else {
+            return;
+        };
         if self.watch(node, at) {
             // Usually its hello has arrived already.
             self.step(node, at, agreed);
@@ -486,8 +498,7 @@ impl Meetings {
             }
             None => {
                 node.calls.begin(slot);
-                let call = Call::new(slot, token);
-                self.add(Stage::Knocking { call, from: now }, now + TO_ANSWER);
+                self.call(node, Call::new(slot, token), now);
             }
         }
     }
