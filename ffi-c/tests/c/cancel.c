@@ -2,7 +2,9 @@
  * Cancelled threads: cancellation is deferred within every call, and acts at the program's own next cancellation
  * point. A thread that waits is woken to get there. The process goes on, and what the thread has used still works.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include "program.h"
 #include <pthread.h>
 #include <unistd.h>
@@ -103,7 +105,7 @@ static void cleaned(void *of)
 
 static void *waits(void *of)
 {
-    struct thread *thread = of;
+    struct thread *thread = (struct thread *)of;
 
     pthread_cleanup_push(cleaned, thread);
     __atomic_store_n(&thread->begun, 1, __ATOMIC_SEQ_CST);
@@ -234,7 +236,7 @@ static void everything(void)
 /* It is cancelled before it begins, and ends afterwards. */
 static void *does_everything(void *of)
 {
-    struct thread *thread = of;
+    struct thread *thread = (struct thread *)of;
 
     pthread_cleanup_push(cleaned, thread);
     pthread_cancel(pthread_self());

@@ -1,5 +1,7 @@
 /* Memory that cannot be accessed: registration says which page, and later accesses fail their request. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include "program.h"
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,7 +25,7 @@ static int registered(char *start, size_t pages, uint32_t access)
 static void registration(void)
 {
     const uint32_t local = BW_ACCESS_LOCAL_WRITE;
-    char *start = mmap(NULL, 8 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *start = (char *)mmap(NULL, 8 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char name[32];
 
     EXPECT(start != MAP_FAILED);
@@ -47,7 +49,7 @@ static void access_later(void)
 {
     struct end a = end_create(device, pd, BW_QPT_RC, NULL, NULL);
     struct end b = end_create(device, pd, BW_QPT_RC, NULL, NULL);
-    char *start = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *start = (char *)mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const uint32_t access = BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_WRITE;
     bw_mr_info info;
     bw_send_wr wr;

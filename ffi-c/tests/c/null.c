@@ -421,6 +421,7 @@ static void meeting(void)
     NUL(bw_tcp_listener_create(NULL, 0, NULL));
     NUL(bw_tcp_listener_port(NULL));
     NUL(bw_tcp_listener_fd(NULL));
+    NUL(bw_tcp_listener_wake(NULL, 1));
     MADE_NONE(bw_tcp_conn, bw_tcp_accept(NULL, 1, &made));
     MADE_NONE(bw_tcp_conn, bw_tcp_connect(NULL, 1, 1, &made));
     NUL(bw_tcp_connect("127.0.0.1", 1, 1, NULL));
@@ -478,6 +479,11 @@ static void events(void)
     MADE_NONE(bw_async_event, bw_get_async_event(NULL, &info, &made));
     MADE_NONE(bw_async_event, bw_get_async_event(device, NULL, &made));
     NUL(bw_get_async_event(device, &info, NULL));
+    NUL(bw_device_async_wake(NULL, 1));
+    NUL(bw_comp_channel_wake(NULL, 1));
+    NUL(bw_cm_channel_wake(NULL, 1));
+    NUL(bw_listener_wake(NULL, 1));
+    NUL(bw_link_wake(NULL, 1));
     NUL(bw_ack_async_event(NULL));
     NUL(bw_soft_inject(NULL, &step, 1));
     NUL(bw_soft_inject(device, NULL, 1));
@@ -575,6 +581,7 @@ static void link_sets(void)
     NUL(bw_link_set_post_recv_one(set, id, 1, NULL));
     NUL(bw_link_set_ring_rq(NULL, id));
     NUL(bw_link_set_poll(NULL, &wc, 1));
+    NUL(bw_link_set_wake(NULL, 1));
     NUL(bw_link_set_poll(set, NULL, 1));
     NUL(bw_link_set_wait(NULL, &wc, 1, NULL));
     NUL(bw_link_set_wait(set, NULL, 1, NULL));

@@ -2,7 +2,9 @@
  * Waits, signals and threads: a wait with a limit ends in time however many signals come; one without a limit ends
  * with a signal, or when its object is woken; and the threads of the library take no signal of the process.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include "program.h"
 #include <dirent.h>
 #include <errno.h>
@@ -289,7 +291,7 @@ struct waiting {
 
 static void *wait_for_ever(void *of)
 {
-    struct waiting *waiting = of;
+    struct waiting *waiting = (struct waiting *)of;
 
     waiting->code = waiting->way->wait(FOR_EVER);
     __atomic_store_n(&waiting->done, 1, __ATOMIC_SEQ_CST);
