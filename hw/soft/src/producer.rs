@@ -196,6 +196,7 @@ mod tests {
 #[cfg(all(test, any(loom, miri)))]
 mod loom_models {
     use super::*;
+    use crate::sync::atomic::AtomicU32;
     use crate::sync::model::{Arc, UnsafeCell, check, longer, thread};
     use crate::turn::Turn;
 

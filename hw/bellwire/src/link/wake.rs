@@ -158,7 +158,7 @@ pub(super) fn watch(all: &OwnedFd, fd: BorrowedFd<'_>, data: u64) -> Result<(), 
 #[cfg(all(test, loom))]
 mod loom_models {
     use super::*;
-    use crate::event::wait;
+    use bellwire_provider::event::wait;
     use loom::sync::Mutex;
     use loom::thread;
     use std::time::Duration;

@@ -170,6 +170,7 @@ mod loom_models {
             fd: 0,
             addr: 0,
             length: 1,
+            inode: 0,
         }
     }
 
