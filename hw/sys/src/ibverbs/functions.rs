@@ -50,13 +50,6 @@ functions! {
     ) -> c_int;
     required "IBVERBS_1.1" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
     required "IBVERBS_1.1" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char;
-    required "IBVERBS_1.1" fn ibv_init_ah_from_wc(
-        context: *mut ibv_context,
-        port_num: u8,
-        wc: *mut ibv_wc,
-        grh: *mut ibv_grh,
-        ah_attr: *mut ibv_ah_attr,
-    ) -> c_int;
     required "IBVERBS_1.1" fn ibv_modify_qp(
         qp: *mut ibv_qp,
         attr: *mut ibv_qp_attr,

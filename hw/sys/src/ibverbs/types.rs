@@ -6,7 +6,6 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 opaque! {
     _compat_ibv_port_attr,
-    ibv_grh,
     ibv_rwq_ind_table,
     ibv_sa_path_rec,
     verbs_ex_private,
