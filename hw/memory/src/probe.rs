@@ -38,11 +38,14 @@ impl Use {
     /// Populates whole pages, without changing their contents.
     ///
     /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (Linux 5.14) return an error where an access would raise a signal.
-    /// Where the kernel does not have them, or does not allow them, the pages are [touched](Use::touch).
+    /// Where the kernel does not have them, or does not allow them, the pages are [touched](Use::touch); likewise in
+    /// an emulator that ignores the advice.
     pub(super) fn populate(self, start: usize, length: usize) -> io::Result<()> {
         loop {
             let error = match self.advise(start, length) {
-                Ok(()) => return Ok(()),
+                // Nothing is mapped at the second page of an address space.
+                Ok(()) if self.advise(base_page(), base_page()).is_err() => return Ok(()),
+                Ok(()) => return self.touch(start, length),
                 Err(error) => error,
             };
             match error.raw_os_error() {

@@ -139,6 +139,12 @@ pub(super) fn at_fork() {
 unsafe extern "C" fn in_child() {
     // Relaxed: the child has one thread.
     WITHOUT_PAGE.store(0, Ordering::Relaxed);
+    // An emulator may have ignored the advice to clear the page.
+    let place = PLACE.load(Ordering::Relaxed);
+    // SAFETY: null, or a place that is never taken away.
+    if let Some(word) = unsafe { place.as_ref() } {
+        word.store(0, Ordering::Relaxed);
+    }
     super::fd::close_inherited();
 }
 
