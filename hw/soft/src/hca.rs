@@ -15,7 +15,7 @@ use super::srq::SrqTable;
 use super::turn::Thread;
 use crate::error::Error;
 use crate::event::{Contexts, Element, EventType};
-use crate::fabric::{Attention, Export, MAX_PACKET, Node, Owner};
+use crate::fabric::{Attention, Export, MAX_PACKET, Meetings, Node, Owner};
 use bellwire_core::port::Staged;
 use bellwire_core::wqe::FirstBlock;
 use bellwire_memory::fork::Own;
@@ -210,7 +210,8 @@ impl Running {
             running.spawn(&format!("bellwire-hca{worker}"), work)?;
         }
         if running.hca.node.is_some() {
-            running.spawn("bellwire-node", run_node)?;
+            let meetings = Meetings::new()?;
+            running.spawn("bellwire-node", |hca| run_node(hca, meetings))?;
         }
         Ok(Arc::new(running))
     }

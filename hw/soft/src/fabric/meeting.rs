@@ -32,6 +32,7 @@
 //! - A random number, the incarnation, distinguishes nodes that have one place after the other. Connections
 //!   are bound to it.
 
+use super::ACQUAINTED;
 use super::address::{self, Called, Spare};
 use super::export::EXPORT;
 use super::hello::{self, Heard, Hello, Refusal};
@@ -39,9 +40,11 @@ use super::node::{Agreed, Node, segment};
 use super::peer::{Link, Memory, Peer};
 use super::segment::SEGMENT;
 use super::window::Mapped;
+use crate::error::Error;
 use crate::process::{Credentials, Process};
 use bellwire_memory::fork::Fd;
 use bellwire_provider::entropy;
+use bellwire_provider::pinned::with_room;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -225,18 +228,20 @@ impl Stage {
     }
 }
 
-impl Default for Meetings {
-    fn default() -> Self {
-        Self {
-            all: Vec::new(),
+impl Meetings {
+    /// With room for the handshakes of a node that joins, and for those that others begin meanwhile.
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn new() -> Result<Self, Error> {
+        Ok(Self {
+            all: with_room(ACQUAINTED + UNHEARD)?,
             next_key: FIRST_KEY,
             paused: None,
             spare: None,
-        }
+        })
     }
-}
 
-impl Meetings {
     /// Continues the handshakes that can continue without a message.
     pub fn go_on(&mut self, node: &Node, agreed: &mut Vec<Agreed>) {
         let now = Instant::now();

@@ -37,10 +37,9 @@ pub(super) enum Whose {
 }
 
 /// The loop of a node's thread.
-pub(in super::super) fn run(hca: &Hca) {
+pub(in super::super) fn run(hca: &Hca, mut meetings: Meetings) {
     let Some(node) = &hca.node else { return };
     let (mut quiet, mut seen) = (0, 0);
-    let mut meetings = Meetings::default();
     while !node.is_stopped() {
         let busy = node.is_awake() || node.is_waiting() || hca.waits_for_time();
         // A thread that polls does all the work, and needs the processor.
