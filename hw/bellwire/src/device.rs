@@ -225,7 +225,7 @@ impl Device {
 
     /// The given index in a port's GID table, or that of the entry which the device prefers.
     pub(crate) fn gid_index(&self, port_num: u8, named: Option<u8>) -> u8 {
-        named.unwrap_or_else(|| self.hca.default_gid_index(port_num))
+        named.unwrap_or_else(|| self.hca.default_gid_index(port_num, None))
     }
 
     /// The path to a peer's port from this local port: by the peer's GID on RoCE, or if an entry of the local

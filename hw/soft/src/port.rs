@@ -133,7 +133,7 @@ impl Hca {
         Ok(PKEY)
     }
 
-    pub fn default_gid_index(&self, _port_num: u8) -> u8 {
+    pub fn default_gid_index(&self, _port_num: u8, _peer: Option<[u8; 16]>) -> u8 {
         0
     }
 

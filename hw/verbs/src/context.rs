@@ -364,7 +364,8 @@ impl Context {
             attr.is_global = true;
             attr.grh = GlobalRoute {
                 dgid: gid,
-                sgid_index: gid_index.unwrap_or_else(|| self.default_gid_index(port_num)),
+                sgid_index: gid_index
+                    .unwrap_or_else(|| self.default_gid_index(port_num, Some(gid))),
                 hop_limit: HOP_LIMIT,
                 ..GlobalRoute::default()
             };

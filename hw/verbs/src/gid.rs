@@ -31,28 +31,47 @@ fn belonging(entry: &GidEntry, here: &[Here]) -> u8 {
     }
 }
 
-/// The rank of an entry: RoCE v2 before others, then entries of this namespace, then IPv4 addresses, and
-/// link-local addresses last.
-fn rank(entry: &GidEntry, here: &[Here]) -> (u8, u8, u8) {
-    let gid = Ipv6Addr::from(entry.gid);
-    if gid.is_unspecified() {
-        return (0, 0, 0);
-    }
-    if entry.kind != sys::IBV_GID_TYPE_ROCE_V2 {
-        return (1, 0, 0);
-    }
-    let kind = match gid {
+/// The kind of an address: IPv4 addresses before others, and link-local addresses last.
+fn kind(gid: Ipv6Addr) -> u8 {
+    match gid {
         _ if gid.to_ipv4_mapped().is_some() => 2,
         _ if !gid.is_unicast_link_local() => 1,
         _ => 0,
-    };
-    (2, belonging(entry, here), kind)
+    }
 }
 
-/// The best entry of a table; of equal ones, the first.
-fn choose(table: &[GidEntry], here: &[Here]) -> u8 {
+/// How well an entry reaches a peer: packets from an IPv4 address do not reach an IPv6 address, nor those from a
+/// link-local address another one. Of IPv6 addresses, one of the peer's subnet is best.
+fn reach(gid: Ipv6Addr, peer: Option<Ipv6Addr>) -> u8 {
+    let Some(peer) = peer.filter(|peer| !peer.is_unspecified()) else {
+        return 0;
+    };
+    let same_subnet = gid.octets()[..8] == peer.octets()[..8];
+    match (kind(gid), kind(peer)) {
+        (2, 2) => 3,
+        (ours, theirs) if ours == theirs => 2 + u8::from(same_subnet),
+        (2, _) | (_, 2) => 0,
+        _ => 1,
+    }
+}
+
+/// The rank of an entry: RoCE v2 before others, then those that reach the peer, then entries of this namespace,
+/// then by the kind of the address.
+fn rank(entry: &GidEntry, here: &[Here], peer: Option<Ipv6Addr>) -> (u8, u8, u8, u8) {
+    let gid = Ipv6Addr::from(entry.gid);
+    if gid.is_unspecified() {
+        return (0, 0, 0, 0);
+    }
+    if entry.kind != sys::IBV_GID_TYPE_ROCE_V2 {
+        return (1, 0, 0, 0);
+    }
+    (2, reach(gid, peer), belonging(entry, here), kind(gid))
+}
+
+/// The best entry of a table, to reach a peer, if its address is given; of equal ones, the first.
+fn choose(table: &[GidEntry], here: &[Here], peer: Option<Ipv6Addr>) -> u8 {
     let indices = 0..u8::try_from(table.len()).unwrap_or(u8::MAX);
-    let rank = |&index: &u8| rank(&table[usize::from(index)], here);
+    let rank = |&index: &u8| rank(&table[usize::from(index)], here, peer);
     // `max_by_key` returns the last of equal entries: reversed, that is the first.
     indices.rev().max_by_key(rank).unwrap_or(0)
 }
@@ -111,15 +130,16 @@ impl Context {
 
     /// The entry of the GID table that peers are to reach the port by, unless the program chooses one. On
     /// Ethernet it is a RoCE v2 entry, if possible one whose address belongs to this network namespace, with
-    /// an IPv4 address, and not link-local; elsewhere it is the first.
-    pub fn default_gid_index(&self, port_num: u8) -> u8 {
+    /// an IPv4 address, and not link-local; elsewhere it is the first. If the GID of the peer is given, the entry
+    /// has an address of that kind, if the port has one.
+    pub fn default_gid_index(&self, port_num: u8, peer: Option<[u8; 16]>) -> u8 {
         let table = self.gid_table(port_num);
-        let is_v2 = |entry: &GidEntry| rank(entry, &[]).0 == 2;
+        let is_v2 = |entry: &GidEntry| rank(entry, &[], None).0 == 2;
         let here = match table.iter().any(is_v2) {
             true => here(),
             false => Vec::new(),
         };
-        choose(&table, &here)
+        choose(&table, &here, peer.map(Ipv6Addr::from))
     }
 
     /// The current index of an entry that was at this index before.
@@ -178,16 +198,16 @@ mod tests {
         // With all of them in this namespace, and with none known.
         let all = [&both[..], &[has("2001:db8::1", 2), has("fe80::1", 2)]].concat();
         for here in [&all[..], &[LOOPBACK], &[]] {
-            assert_eq!(choose(&table, here), 4);
-            assert_eq!(choose(&table[..4], here), 3);
-            assert_eq!(choose(&table[..3], here), 1);
-            assert_eq!(choose(&table[..1], here), 0);
-            assert_eq!(choose(&[], here), 0);
+            assert_eq!(choose(&table, here, None), 4);
+            assert_eq!(choose(&table[..4], here, None), 3);
+            assert_eq!(choose(&table[..3], here, None), 1);
+            assert_eq!(choose(&table[..1], here, None), 0);
+            assert_eq!(choose(&[], here, None), 0);
         }
         // InfiniBand entries have no IP addresses: the first valid one is chosen.
         let subnet = [entry(0, "fe80::9", 0), entry(0, "fe80::8", 0), NONE];
-        assert_eq!(choose(&subnet, &all), 0);
-        assert_eq!(choose(&[NONE, subnet[0]], &[]), 1);
+        assert_eq!(choose(&subnet, &all, None), 0);
+        assert_eq!(choose(&[NONE, subnet[0]], &[], None), 1);
     }
 
     #[test]
@@ -199,26 +219,54 @@ mod tests {
             v2("10.0.0.1", 2),
             v2("2001:db8::1", 2),
         ];
-        assert_eq!(choose(&table, &[LOOPBACK, has("10.0.0.1", 2)]), 3);
-        assert_eq!(choose(&table, &[has("10.0.0.200", 6)]), 1);
+        assert_eq!(choose(&table, &[LOOPBACK, has("10.0.0.1", 2)], None), 3);
+        assert_eq!(choose(&table, &[has("10.0.0.200", 6)], None), 1);
         // An IPv6 entry of this namespace is preferred to an IPv4 entry of another.
-        assert_eq!(choose(&table, &[has("2001:db8::1", 2)]), 4);
+        assert_eq!(choose(&table, &[has("2001:db8::1", 2)], None), 4);
         // RoCE v1 is not preferred for belonging to this namespace.
         let older = [v1("10.0.0.1", 2), v2("10.0.0.200", 6)];
-        assert_eq!(choose(&older, &[has("10.0.0.1", 2)]), 1);
+        assert_eq!(choose(&older, &[has("10.0.0.1", 2)], None), 1);
     }
 
     #[test]
     fn of_an_address_that_two_namespaces_have_the_interface_decides() {
         let table = [v2("10.0.0.1", 6), v2("10.0.0.1", 0), v2("10.0.0.1", 2)];
         let here = [has("10.0.0.1", 9), has("10.0.0.1", 2)];
-        assert_eq!(choose(&table, &here), 2);
+        assert_eq!(choose(&table, &here, None), 2);
         // An entry without an interface is preferred to one of another interface.
-        assert_eq!(choose(&table[..2], &here), 1);
-        assert_eq!(choose(&table[..1], &here), 0);
+        assert_eq!(choose(&table[..2], &here, None), 1);
+        assert_eq!(choose(&table[..1], &here, None), 0);
         // The other namespace has an interface of the same index, with another address.
         let same = [v2("10.0.0.200", 2), v2("10.0.0.1", 2)];
-        assert_eq!(choose(&same, &here), 1);
+        assert_eq!(choose(&same, &here, None), 1);
+    }
+
+    #[test]
+    fn an_entry_of_the_peers_kind_comes_first() {
+        let table = [
+            v2("fe80::1", 2),
+            v2("10.0.0.1", 2),
+            v2("2001:db8:1::1", 2),
+            v2("2001:db8:2::1", 2),
+            v1("2001:db8:3::1", 2),
+        ];
+        for (peer, index) in [
+            ("::ffff:10.0.0.9", 1),
+            ("fe80::9", 0),
+            ("2001:db8:1::9", 2),
+            ("2001:db8:2::9", 3),
+            ("2001:db8:9::9", 2),
+            // Not RoCE v2.
+            ("2001:db8:3::9", 2),
+            ("::", 1),
+        ] {
+            let peer = Some(peer.parse().unwrap());
+            assert_eq!(choose(&table, &[], peer), index, "{peer:?}");
+        }
+        // Without one of that kind, the same as ever.
+        let peer = Some("2001:db8::9".parse().unwrap());
+        assert_eq!(choose(&table[1..2], &[], peer), 0);
+        assert_eq!(choose(&table[..2], &[], peer), 0);
     }
 
     #[test]

@@ -34,8 +34,9 @@ impl Hca {
         fn query_port(&self, port_num: u8) -> Result<PortAttr, Error>;
         fn query_gid(&self, port_num: u8, index: u16) -> Result<[u8; 16], Error>;
         fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16, Error>;
-        /// The index of the GID by which peers reach a port, unless the program chooses one.
-        fn default_gid_index(&self, port_num: u8) -> u8;
+        /// The index of the GID by which peers reach a port, or the peer with this GID, unless the program
+        /// chooses one.
+        fn default_gid_index(&self, port_num: u8, peer: Option<[u8; 16]>) -> u8;
         /// An entry of a port's GID table; zeroes where there is none.
         fn gid_entry(&self, port_num: u8, index: u8) -> GidEntry;
         /// The current index of an entry that was at this index before.

@@ -155,8 +155,8 @@ pub struct ConnectAttr {
     pub port_num: u8,
     /// The index in that port's GID table of the GID by which peers reach it, where GIDs address peers (RoCE,
     /// routed InfiniBand). By default the device chooses: on RoCE an entry of version 2, if possible one
-    /// whose address belongs to an interface of this network namespace, and an IPv4 address; elsewhere LIDs
-    /// are sufficient. A [`Link`](crate::link::Link) remembers the GID at this index when it is created,
+    /// whose address belongs to an interface of this network namespace, and an IPv4 address, to reach a peer an
+    /// address of the kind of the peer's; elsewhere LIDs are sufficient. A [`Link`](crate::link::Link) remembers the GID at this index when it is created,
     /// finds it again after the table has been filled anew, and waits for it as for a port while it is gone.
     pub gid_index: Option<u8>,
     /// The maximum path MTU; the port's MTU limits it further.
@@ -208,9 +208,11 @@ impl ConnectAttr {
     /// The path to a peer.
     fn way_to(&self, device: &Device, peer: &Endpoint) -> AhAttr {
         let path = path::on(&self.path, device);
+        let port = self.port_num;
+        let chosen = || device.hca.default_gid_index(port, Some(peer.gid));
         let route = match path.is_routed() {
             false => self.gid_index,
-            true => Some(device.gid_index(self.port_num, self.gid_index)),
+            true => Some(self.gid_index.unwrap_or_else(chosen)),
         };
         let mut way = device.way_to(peer, self.port_num, route);
         path.apply(&mut way);

@@ -122,7 +122,7 @@ impl Qp {
         let mut handle = null_mut();
         if self.is_datagram() {
             let port = self.query().map_or(1, |attr| attr.port_num).max(1);
-            let index = self.context.default_gid_index(port);
+            let index = self.context.default_gid_index(port, None);
             let gid = self
                 .context
                 .query_gid(port, index.into())
