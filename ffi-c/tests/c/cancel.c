@@ -252,11 +252,11 @@ int main(void)
 {
     struct thread thread = {NULL, 0, 0, 0};
     bw_link_set_init set;
-    pthread_t id;
+    pthread_t id, watcher;
     void *end;
 
     OK(bw_version_check(BW_VERSION));
-    EXPECT(pthread_create(&id, NULL, watch, NULL) == 0);
+    EXPECT(pthread_create(&watcher, NULL, watch, NULL) == 0);
 
     EXPECT(pthread_create(&id, NULL, does_everything, &thread) == 0);
     EXPECT(pthread_join(id, &end) == 0);
@@ -284,5 +284,6 @@ int main(void)
     OK(bw_pd_destroy(things.pd));
     OK(bw_device_close(things.device));
     everything();
+    EXPECT(pthread_cancel(watcher) == 0 && pthread_join(watcher, NULL) == 0);
     return 0;
 }

@@ -428,5 +428,6 @@ int main(void)
     EXPECT(bw_link_wake(NULL, 1) == BW_ENULL && bw_link_set_wake(NULL, 1) == BW_ENULL);
     EXPECT(bw_tcp_listener_wake(NULL, 1) == BW_ENULL);
     tear_down();
+    EXPECT(pthread_cancel(watcher) == 0 && pthread_join(watcher, NULL) == 0);
     return 0;
 }

@@ -62,10 +62,10 @@ void *watch(void *)
 
 int main()
 {
-    pthread_t id;
+    pthread_t id, watcher;
     void *end;
 
-    EXPECT(pthread_create(&id, nullptr, watch, nullptr) == 0);
+    EXPECT(pthread_create(&watcher, nullptr, watch, nullptr) == 0);
     for (int round = 1; round <= 10; round++) {
         EXPECT(pthread_create(&id, nullptr, sets_up, nullptr) == 0);
         EXPECT(pthread_join(id, &end) == 0);
@@ -103,5 +103,6 @@ int main()
     } catch (const bellwire::call_error &error) {
         EXPECT(error.code() == BW_EWOKEN);
     }
+    EXPECT(pthread_cancel(watcher) == 0 && pthread_join(watcher, nullptr) == 0);
     return 0;
 }

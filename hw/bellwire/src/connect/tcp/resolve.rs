@@ -6,13 +6,38 @@ use bellwire_provider::address;
 use bellwire_provider::thread;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::panic::catch_unwind;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What the resolver has found. Not a channel, whose waiting receivers have memory that Memcheck reports when the
+/// process ends.
+#[derive(Default)]
+struct Answer {
+    found: Mutex<Option<io::Result<Vec<SocketAddr>>>>,
+    came: Condvar,
+}
+
+impl Answer {
+    fn give(&self, found: io::Result<Vec<SocketAddr>>) {
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        self.came.notify_one();
+    }
+
+    /// Waits for the answer. `None`: it has not come in this time.
+    fn within(&self, time: Duration) -> Option<io::Result<Vec<SocketAddr>>> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = |found: &mut Option<_>| found.is_none();
+        let waited = self.came.wait_timeout_while(found, time, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0.take()
+    }
+}
 
 /// [`resolve`] within this time.
 pub(in crate::connect) fn resolve_within(
     host: &str,
     port: u16,
-    within: std::time::Duration,
+    within: Duration,
 ) -> Result<Vec<SocketAddr>, TcpError> {
     resolve(host, port, &Deadline::new(within))
 }
@@ -36,23 +61,20 @@ pub(super) fn resolve(
     let waited = || Waited::Resolve {
         host: host.to_owned(),
     };
-    let (sender, answer) = sync_channel(1);
-    let query = (host.to_owned(), port);
+    let answer = Arc::new(Answer::default());
+    let (to, query) = (answer.clone(), (host.to_owned(), port));
     let resolve = move || {
-        let found = query.to_socket_addrs().map(Vec::from_iter);
-        // If the receiver is gone, it has given up.
-        let _ = sender.send(found);
+        let found = catch_unwind(|| query.to_socket_addrs().map(Vec::from_iter));
+        let panicked = |_| Err(io::Error::other("the resolver has panicked"));
+        to.give(found.unwrap_or_else(panicked));
     };
     thread::start("bellwire-dns", resolve).map_err(|error| TcpError::Io {
         what: "start a thread",
         error,
     })?;
-    let found = match answer.recv_timeout(deadline.left(waited)?) {
-        Ok(found) => found.map_err(unknown)?,
-        Err(RecvTimeoutError::Timeout) => return Err(deadline.passed(waited())),
-        Err(RecvTimeoutError::Disconnected) => {
-            return Err(unknown(io::Error::other("the resolver has panicked")));
-        }
+    let found = match answer.within(deadline.left(waited)?) {
+        Some(found) => found.map_err(unknown)?,
+        None => return Err(deadline.passed(waited())),
     };
     if found.is_empty() {
         return Err(unknown(io::ErrorKind::NotFound.into()));
