@@ -170,7 +170,8 @@ unsafe impl port::SendDoorbell for SendDoorbell {
     #[inline(always)]
     unsafe fn ring(&mut self, staged: &Staged) {
         match self.calls {
-            true => self.ring_whole(staged),
+            // A copy, so that other devices need not have it in memory.
+            true => self.ring_whole(*staged),
             false => self.ring_now(staged),
         }
     }
@@ -180,9 +181,9 @@ impl SendDoorbell {
     /// Posts what is staged, while cancellation of the thread is deferred.
     #[cold]
     #[inline(never)]
-    fn ring_whole(&mut self, staged: &Staged) {
+    fn ring_whole(&mut self, staged: Staged) {
         let _whole = Uncancelled::new();
-        self.ring_now(staged);
+        self.ring_now(&staged);
     }
 
     #[inline(always)]

@@ -19,13 +19,13 @@ fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
 }
 
 // From and to registered memory.
-#[library_benchmark(config = limit(387))]
+#[library_benchmark(config = limit(389))]
 #[bench::run(met())]
 fn fabric_write_64_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaWrite { remote }, 64)
 }
 
-#[library_benchmark(config = limit(345))]
+#[library_benchmark(config = limit(347))]
 #[bench::run(met())]
 fn fabric_read_8_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaRead { remote }, 8)
@@ -90,7 +90,7 @@ fn messages(
 }
 
 // Received from a shared receive queue.
-#[library_benchmark(config = limit(608))]
+#[library_benchmark(config = limit(615))]
 #[bench::run(met_on_srq())]
 fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
     sends_to_srq(ends, SendFlags::empty())

@@ -15,7 +15,7 @@ fn soft_write_8_inline(ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(579))]
+#[library_benchmark(config = limit(586))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -56,13 +56,13 @@ fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
 }
 
 // From and to registered memory.
-#[library_benchmark(config = limit(351))]
+#[library_benchmark(config = limit(352))]
 #[bench::run(connected())]
 fn soft_write_64_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaWrite { remote }, 64)
 }
 
-#[library_benchmark(config = limit(316))]
+#[library_benchmark(config = limit(317))]
 #[bench::run(connected())]
 fn soft_read_8_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaRead { remote }, 8)
