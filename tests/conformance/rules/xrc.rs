@@ -350,7 +350,7 @@ fn limits_of_receives_are_ignored(p: &Provider) {
             max_recv_sge: beyond,
             ..init()
         };
-        let mut cq = w.device.create_cq(256).expect("a queue");
+        let mut cq = w.device.create_cq(1024).expect("a queue");
         let made = w.pd.create_qp_of::<Xrc>(&mut cq, &init);
         let qp = made.unwrap_or_else(|error| panic!("{beyond}: {error}"));
         let cap = qp.query().cap;
