@@ -259,6 +259,10 @@ fn run_thread() -> Result<(), Error> {
         unsafe {
             let mut all = std::mem::zeroed();
             libc::sigfillset(&raw mut all);
+            // By these, memory that is gone fails a request.
+            for signal in [libc::SIGSEGV, libc::SIGBUS] {
+                libc::sigdelset(&raw mut all, signal);
+            }
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
         }
         watch();
