@@ -11,6 +11,7 @@
 //! to store, and the rules in `core/src/barrier.rs`.
 
 use std::{
+    ffi::OsStr,
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -166,8 +167,10 @@ fn c(workspace: &Workspace, run: &mut Run) -> Result<()> {
     for name in ["libbellwire.so".to_owned(), install::soname(workspace)?] {
         symlink(&library, dir.path().join(name))?;
     }
+    // The user mode forks one thread of an emulator that has several, and keeps what children are not to have.
+    let is_left_out = |path: &Path| path.file_stem() == Some(OsStr::new("fork"));
     let sources: Vec<PathBuf> = (programs()?.into_iter())
-        .filter(|path| !is_cpp(path))
+        .filter(|path| !is_cpp(path) && !is_left_out(path))
         .collect();
     run.on_each_core(&sources, |source, run| {
         let program = dir.path().join(source.file_stem().unwrap_or_default());
