@@ -9,7 +9,8 @@
 //! ```
 //!
 //! So either the first finds `awake`, or the second finds the bell: no wake-up is lost, whichever comes first. The
-//! bell stays readable, because it wakes any number of threads.
+//! bell stays readable, because it wakes any number of threads. Where the process has no descriptor left for a bell, a
+//! thread sleeps for [`WITHOUT_BELL`] at a time.
 
 use super::bell::Bell;
 use crate::error::Error;
@@ -19,6 +20,9 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+/// How long a thread sleeps before it looks again, where there is no bell.
+const WITHOUT_BELL: Duration = Duration::from_millis(10);
 
 /// The threads that wait for an object, for instance an event channel. Clones are of the same object. Any thread
 /// may use it.
@@ -83,12 +87,13 @@ impl Waiters {
         self.0.awake.load(Ordering::Relaxed) != 0
     }
 
-    fn bell(&self) -> Result<&Bell, Error> {
+    /// `None`: the process has no descriptor left for one.
+    fn bell(&self) -> Option<&Bell> {
         if let Some(bell) = self.0.bell.get() {
-            return Ok(bell);
+            return Some(bell);
         }
-        let new = Bell::new()?;
-        Ok(self.0.bell.get_or_init(|| new))
+        let new = Bell::new().ok()?;
+        Some(self.0.bell.get_or_init(|| new))
     }
 
     /// Sleeps until one of the descriptors is readable, and returns the first that is; `None`: none is, because
@@ -105,7 +110,11 @@ impl Waiters {
         bound: Option<Duration>,
         limit: Option<Duration>,
     ) -> Result<Option<usize>, Error> {
-        let bell = self.bell()?;
+        let bell = self.bell();
+        let bound = match bell {
+            Some(_) => bound,
+            None => Some(bound.map_or(WITHOUT_BELL, |bound| bound.min(WITHOUT_BELL))),
+        };
         // Pairs with the fence in `wake`: either this thread finds `awake`, or that one finds the bell.
         fence(Ordering::SeqCst);
         if self.are_awake() {
@@ -113,7 +122,7 @@ impl Waiters {
         }
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut all: Vec<PollFd<'_>> = fds.iter().map(|fd| readable(*fd)).collect();
-        all.push(readable(bell.as_fd()));
+        all.extend(bell.map(|bell| readable(bell.as_fd())));
         // A time longer than the system supports means no limit.
         let bound = bound.and_then(|bound| Timespec::try_from(bound).ok());
         // By the kernel's interface, not by the C library's, which would be a cancellation point.
@@ -124,8 +133,9 @@ impl Waiters {
             Err(error) => return Err(Error::io("wait", error.into())),
         }
         let first = all.iter().position(|fd| !fd.revents().is_empty());
-        let rung = all.pop().is_some_and(|bell| !bell.revents().is_empty());
-        if rung && self.heard(bell) {
+        let is_readable = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let rung = bell.filter(|_| all.get(fds.len()).is_some_and(is_readable));
+        if rung.is_some_and(|bell| self.heard(bell)) {
             return Err(Error::Woken);
         }
         Ok(first.filter(|first| *first < fds.len()))
