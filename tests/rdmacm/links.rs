@@ -11,12 +11,15 @@ use bellwire::link::{Exchange, Link, LinkEnd, LinkInit, LinkState};
 use bellwire::memory::Mapping;
 use bellwire::wqe::Send;
 use bellwire::{AccessFlags, ClassLayout, Device, Region, Slab};
+use bellwire_tests::cable::Undo;
 use bellwire_tests::ends::{ALONE, open};
 use bellwire_tests::fixture::{DEADLINE, SIGNALED, init, until};
 use bellwire_tests::mute::Mute;
+use std::net::Ipv6Addr;
 
 tests! {
     links_recover,
+    links_by_ipv6_beside_ipv4,
     a_link_whose_peer_goes_ends,
     a_peer_that_dies_is_lost_and_one_that_comes_back_has_restarted,
 }
@@ -156,6 +159,28 @@ fn links_recover() {
         took.poll();
         (asked.sent, took.sent) == (4, 4)
     });
+}
+
+/// The device has an IPv4 address, too: both ends use the address that the connector named.
+fn links_by_ipv6_beside_ipv4() {
+    const ADDED: &str = "fd00:77::1";
+    let set = |verb| format!("ip -6 addr {verb} {ADDED}/64 dev dummy0");
+    let _address = Undo::after(&set("add"), &set("del"));
+    let device = open(ALONE);
+    let gid = ADDED.parse::<Ipv6Addr>().expect("an address").octets();
+    let is_there = |index| device.query_gid(1, index).is_ok_and(|there| there == gid);
+    until("its GID", || (0..16).any(is_there));
+    let mut listener =
+        Listener::bind(&device, address(ADDED, 0), 4, patient()).expect("a free port");
+    let peer = address(ADDED, listener.port());
+    let connector = Connector::new(&device, peer, patient());
+    let (mut asked, mut took) = connected(&mut listener, connector.exchange().expect("a channel"));
+    asked.link.report(Fault::Event(EventType::QpFatal));
+    works(&mut asked, &mut took, 2, 1);
+    for end in [&asked, &took] {
+        let attr = end.link.qp_attr().expect("it is connected");
+        assert_eq!(attr.ah_attr.grh.dgid, gid);
+    }
 }
 
 fn end_of(end: &mut End, mut meanwhile: impl FnMut()) -> EndReason {
