@@ -11,15 +11,17 @@ use bellwire::link::{Exchange, Link, LinkEnd, LinkInit, LinkState};
 use bellwire::memory::Mapping;
 use bellwire::wqe::Send;
 use bellwire::{AccessFlags, ClassLayout, Device, Region, Slab};
-use bellwire_tests::cable::Undo;
-use bellwire_tests::ends::{ALONE, open};
+use bellwire_tests::cable::{Undo, run};
+use bellwire_tests::ends::{ALONE, CABLE, open};
 use bellwire_tests::fixture::{DEADLINE, SIGNALED, init, until};
 use bellwire_tests::mute::Mute;
 use std::net::Ipv6Addr;
+use std::time::{Duration, Instant};
 
 tests! {
     links_recover,
     links_by_ipv6_beside_ipv4,
+    a_neighbour_whose_address_changes,
     a_link_whose_peer_goes_ends,
     a_peer_that_dies_is_lost_and_one_that_comes_back_has_restarted,
 }
@@ -121,15 +123,22 @@ fn pair(listener: &mut Listener, retry: Retry) -> (End, End) {
 
 /// The link with this exchange, and the listener's, connected.
 fn connected(listener: &mut Listener, exchange: impl Exchange + 'static) -> (End, End) {
-    let device = open(ALONE);
-    let mut asked = End::new(&device, exchange);
+    connected_on(&open(ALONE), listener, exchange)
+}
+
+fn connected_on(
+    device: &Device,
+    listener: &mut Listener,
+    exchange: impl Exchange + 'static,
+) -> (End, End) {
+    let mut asked = End::new(device, exchange);
     let mut incoming = None;
     until("a link", || {
         asked.poll();
         incoming = listener.accept().expect("a channel");
         incoming.is_some()
     });
-    let mut took = End::new(&device, incoming.expect("it came"));
+    let mut took = End::new(device, incoming.expect("it came"));
     works(&mut asked, &mut took, 1, 0);
     (asked, took)
 }
@@ -225,4 +234,39 @@ fn a_peer_that_dies_is_lost_and_one_that_comes_back_has_restarted() {
         Listener::bind(&device, address(HERE, port), 4, patient()).expect("its port");
     let look = || assert!(listener.accept().expect("a channel").is_none());
     assert_eq!(end_of(&mut asked, look), EndReason::PeerRestarted);
+}
+
+/// The hardware address of the neighbour changes again and again while another link connects. Linux 6.0 and later
+/// reports each change to the connection as UNREACHABLE. The established link works throughout.
+fn a_neighbour_whose_address_changes() {
+    const CABLE_HERE: &str = "10.78.0.1";
+    let mut listener = listener(patient());
+    let (mut asked, mut took) = pair(&mut listener, patient());
+    let set = |last: u8| {
+        format!("ip neigh replace {HERE} lladdr 02:00:0a:4d:01:{last:02x} nud permanent dev dummy0")
+    };
+    let _neighbour = Undo::after(&set(0), &format!("ip neigh del {HERE} dev dummy0"));
+    let [first, second] = [&asked, &took].map(|end| end.link.epoch());
+    for round in 1..=20 {
+        run(&set(round));
+        // Both ends read the events of their connection meanwhile.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(50) {
+            asked.poll();
+            took.poll();
+        }
+        works(&mut asked, &mut took, 1, round);
+        asked.receive();
+        took.receive();
+        if round % 5 == 0 {
+            let elsewhere = open(CABLE[0]);
+            let mut listener = Listener::bind(&elsewhere, address(CABLE_HERE, 0), 4, patient())
+                .expect("a free port");
+            let peer = address(CABLE_HERE, listener.port());
+            let connector = Connector::new(&elsewhere, peer, patient());
+            let exchange = connector.exchange().expect("a channel");
+            drop(connected_on(&elsewhere, &mut listener, exchange));
+        }
+    }
+    assert_eq!([&asked, &took].map(|end| end.link.epoch()), [first, second]);
 }
