@@ -11,6 +11,16 @@
 //!   error.
 //! - Structs grow at their end: those with a size in `sized`, elements of arrays in `array`.
 //! - A handle counts its users ([`used`]), so that it cannot be destroyed while it is in use.
+//! - The soname has the major version, and the minor one while the major is 0 (`soname.rs`), as `bw_version_check`
+//!   has. Under one soname the ABI only grows. Symbols have no versions: rustc passes a version script of its own
+//!   to the linker, which takes one.
+//! - `bw_poll_completion` and `bw_poll_one` handle a plain completion within the function, which makes no call and
+//!   so saves no register; everything else is a jump to another function. They pass no size, because a comparison
+//!   for each completion would be measurable: when their structs grow, the header maps these names to new
+//!   functions.
+//! - A `bw_block` is an address and has no owner. `bw_slab_return` finds its record by `Slab::give_back_raw`, which
+//!   recognises a free block, a block of another slab, and an address that is no block. So C pays a second atomic
+//!   for a return.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![allow(

@@ -16,6 +16,8 @@ mod latency;
 mod libtest;
 mod mlx5_cost;
 mod page;
+#[cfg(test)]
+mod pages;
 mod race;
 mod report;
 mod run;

@@ -23,10 +23,19 @@
 //!   when the device assigns its number to a new one: that queue pair is set aside, and another is created.
 //! - **Events.** The program polls without libmlx5, so libmlx5 cannot arm the completion queue: [`Cq::arm`]
 //!   does so, with the sequence number that each event advances.
-//! - **Ending.** libibverbs does not know what is in the rings, so it posts nothing at the end of a queue
-//!   pair. Core purges the completion queue's entries of a queue pair that is reset.
+//! - **Ending.** libibverbs does not know what is in the rings, so this crate drains them: in ERR it posts a NOP
+//!   behind all sends. The queue pair is destroyed when the NOP and all receives in flight have completed, after 1 s,
+//!   or at once if the completion queue failed (see `drain`). The poll drops the NOP's completion as stale. Core
+//!   purges the completion queue's entries of a queue pair that is reset.
 //! - **Address vectors** are copied from libmlx5's handles. Memory windows are bound by entries that core
 //!   builds; the region that each is to be bound to is noted, for when that region is deregistered.
+//! - **Consumer record.** A poll returns the entry of each receive at once. A thread that destroys a queue pair
+//!   counts the receives in the queue that were not polled. The device's overrun check stays on, because without it
+//!   there is no `CQ_ERR`.
+//! - **Flushes.** With `suppress_flush`, an unsignalled entry writes no completion when it is flushed, except the
+//!   last entry before each doorbell. The completion of that entry retires those before it.
+//! - **XRC** is not implemented: completions of an XRC shared receive queue name it by an index that libmlx5 does
+//!   not report.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

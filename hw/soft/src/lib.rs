@@ -17,6 +17,22 @@
 //! execution uses it.
 //!
 //! Requests to another process leave `run` through `remote`; requests from another process arrive there.
+//!
+//! # Where the specification leaves a choice
+//! - A receive that is too small for an unreliable message, or whose keys are invalid, completes in error and takes
+//!   its queue pair to ERR, as on ConnectX devices. An unreliable responder drops all other requests that it cannot
+//!   execute.
+//! - A responder that refuses a request, and has no receive to report the refusal by, raises `QP_ACCESS_ERR`
+//!   (memory, misaligned atomics) or `QP_REQ_ERR` (everything else).
+//! - After `DEVICE_FATAL` everything in flight completes with `FATAL_ERR`. All verbs except destruction are
+//!   refused.
+//! - Statuses without a ConnectX syndrome are in reserved bytes of the error entry.
+//! - The port has one LID, one GID and one partition. LID 0 in an address means the port itself.
+//! - Alternate paths are accepted and not used. `PATH_MIG` and the events of subnet management are injected only.
+//!
+//! Messages of up to 32 bytes travel within the receiver's completion entry (ConnectX: scatter to CQE). The poll
+//! copies them to the receive's memory. All other copies write the last bytes last, so that a peer may poll for
+//! them.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

@@ -23,6 +23,16 @@
 //! - **Registering.** Memory can be registered at an address of the program's choice (`Pd::register_at`), or
 //!   as another device's (`Pd::register_dmabuf`), and changed in place (`Mr::reregister`), where the driver
 //!   supports it.
+//! - **Ending.** Before a queue pair is destroyed, it goes to ERR, and a last entry is posted to each of its
+//!   queues. Everything has been reported when both complete, or after 1 s. On a completion queue that failed, the
+//!   wait ends once the queue has written nothing for 20 ms.
+//! - **Overruns.** `reserve_cq` rules them out. Without it, the queue pairs of a completion queue go to ERR when
+//!   the program gets the event `CQ_ERR`: rxe does not move senders there. A reset reports what the queue lost.
+//! - **The local GID.** Unless `ConnectAttr::gid_index` names an entry, each connection chooses a RoCE v2 entry
+//!   anew (see `gid`). The port and the device bound `path_mtu` and the depths of READs.
+//! - **rxe of Linux 6.1.** It panics on a bind of length zero, so such a bind is refused with `MW_BIND_ERR`. It
+//!   never gives up with 7 retries, so it gets 6.
+//! - **Diagnosis.** `BELLWIRE_VERBS_PLAIN=1` opens devices as if they had neither `ibv_wr_*` nor `ibv_start_poll`.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

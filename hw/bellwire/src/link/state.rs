@@ -1,4 +1,20 @@
 //! The parts of a link that are used while it recovers, and how a recovery is driven.
+//!
+//! - **The count of consumed receives is of one connection.** Where a dead completion queue makes the count a lower
+//!   bound, only requests of that connection are in doubt.
+//! - **The drain ends with an empty WRITE of the link's own**, signalled and posted last, in ERR. It needs no key
+//!   and consumes no receive, so a device that executes it does no harm. From the recovery's first own send on,
+//!   everything that completes is the link's own.
+//! - **Requests that were staged and not rung** are rung in ERR, flushed, and reported as not executed, whatever
+//!   the peer's count says.
+//! - **A dead completion queue** is polled to its end, then destroyed. Receives that it did not report are posted
+//!   again.
+//! - **A request that failed by itself** is posted again once, and reported if it fails again. Otherwise it would
+//!   break every connection.
+//! - **A peer that closes in good order** is no fault: no hook is called, and the end has a reason of its own.
+//! - **A GID that was named by its index** is found again by its value, because a GID table that is filled anew may
+//!   have it at another index. While it is absent the link waits, as for the port. A GID that has moved needs a new
+//!   connection, because the queue pair keeps the index. If the GID has gone for good, the index is used.
 
 use super::active_queues::{ActiveQueues, done};
 use super::completion::LinkCompletion;

@@ -5,6 +5,11 @@
 //! for the context's descriptor takes it (`Watcher`). A listener of the communication manager has such a
 //! thread for its links, too. A poll that changes what was armed, or leaves something to do, rings the
 //! link's own bell.
+//!
+//! A link sleeps on one epoll of descriptors that are its own: its bell (an eventfd), its exchange's descriptor, a
+//! timer, and a kernel's completion channel. Descriptors that several links share are in none, because Linux limits
+//! how many epolls may wait for one. The waker publishes first, then rings; the sleeper silences the bell first,
+//! then looks. So no wake-up is lost.
 
 use super::exchange::Exchange;
 use crate::cq::Cq;

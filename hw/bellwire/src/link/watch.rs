@@ -2,6 +2,11 @@
 //!
 //! This is done by the checks of polls, from the counters of the send queue: the data path knows nothing of
 //! it.
+//!
+//! A check notes how much was posted, a few times within each deadline. Noted requests have to be retired within
+//! the deadline. A keep-alive is a signalled empty WRITE among the program's sends. While it is in flight, the
+//! link's completions take the slow path of a poll, which leaves its completion out and carries the unsignalled
+//! sends that it retired to the next outcome.
 
 use super::active_queues::ActiveQueues;
 use super::init::LinkInit;

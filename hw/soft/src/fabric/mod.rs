@@ -14,6 +14,19 @@
 //!
 //! Addresses are in the kernel's abstract namespace and memory is in memfds, so nothing is left behind,
 //! however a process ends.
+//!
+//! - **Death.** A node ends a link when the peer's process ends, which its pidfd shows, or when the peer's socket
+//!   closes, as on exec(3). Requests to that peer then fail with `RETRY_EXC_ERR`, within the time that their queue
+//!   pair's attributes give. So do requests to a process that is stopped, if it reads nothing for 250 ms over all
+//!   retries.
+//! - **What a peer can write.** A peer to which a region is open has the region's whole mapping mapped. A malicious
+//!   peer can write to all of the mapping, unless it was registered without write rights for peers: then it is
+//!   sealed (`F_SEAL_FUTURE_WRITE`), and peers map it for reading.
+//! - **Limits.** A process that is stopped within a copy, and continues after more than 250 ms, finishes the copy.
+//!   The copy stays within the region that was open to the process. READs of memory that is not mapped, WRITEs to
+//!   it, and all operations on hugetlb pages need the peer's thread.
+//! - **Charging.** A page of a peer's memory is charged to the process that touches it first. Under strict
+//!   overcommit (`vm.overcommit_memory` 2) without memory left, the touch raises SIGBUS.
 
 mod address;
 mod attention;

@@ -81,6 +81,11 @@
 //!
 //! An [`Event`] is acknowledged once, when it is dropped. An [`Id`] is destroyed when its last handle and
 //! its last event are dropped, anywhere, also inside an event handler, and without blocking.
+//!
+//! - librdmacm never gets a queue pair: `Id` changes the program's queue pair by `Qp::modify`, with the attributes
+//!   of `rdma_init_qp_attr`. So every connecting end gets CONNECT_RESPONSE and calls `establish`.
+//! - Ids are of reliable connections and datagrams only: rdma_create_id(3) creates none of UC or XRC.
+//! - The device and this end's own offer bound the peer's numbers. Private data is the program's to check.
 
 mod attempts;
 mod channel;

@@ -1,4 +1,26 @@
 //! Many links on shared completion queues, and on a shared receive queue, polled once for all.
+//!
+//! A member is a [`Link`](super::Link) without its completion queue. The set finds the link of each completion by
+//! its queue pair's number.
+//!
+//! - **Lending.** While a link recovers, the set lends it the completion queue: draining, RESET and accounting are
+//!   the code of plain links. The link may take completions of other links: the set delivers these before newer
+//!   ones.
+//! - **`CQ_ERR`** is a fault of every link on the queue. Each link goes as far as the destruction of its queue
+//!   pair. When the last one has, the set replaces the queue, and all links go on.
+//! - **Bounded work.** A poll drives at most [`LinkSetInit::links_per_poll`] links. Links with something to do come
+//!   first (`urgent`). Links that wait for a peer, the device or the time (`patient`) have their turns once in
+//!   [`LinkSetInit::check_every`] polls, together with the exchanges.
+//! - **Messages.** Exchanges that wake put their slot into a list; the descriptors of the others are in one epoll
+//!   (`attention`). So a check costs as much as there are messages.
+//! - **Time.** Links that are watched are in a heap, by the time of their next check. Links that wait are in order
+//!   of their deadlines (`deadlines`), so a set that sleeps finds the first one at once.
+//! - **One descriptor** includes the bell, the epoll of the exchanges, a timer and the completion channel.
+//! - **The shared receive queue** belongs to the links of one completion queue, and is replaced with it: its
+//!   destruction shows the buffers of receives whose completions were lost. A link that holds more receives than
+//!   its limit ends, because a shared queue cannot make one peer wait.
+//! - **The count of consumed receives** that a peer is sent is that of the queue pair's completions (see `on_srq`).
+//!   If the completion queue failed, or the drain took too long, the count is a lower bound.
 
 mod attention;
 mod deadlines;
