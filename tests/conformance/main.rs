@@ -1,22 +1,24 @@
-//! The conformance suite: what every provider of queue pairs has to do, one rule at a time, and a
-//! page that says which provider does what.
+//! The conformance suite: what every provider of queue pairs has to do, one rule at a time.
 //!
-//! `cargo test -p bellwire-tests --test conformance -- rc::` puts the rules whose names have `rc::`
-//! in them; the page is checked when all are put. `cargo xtask conformance` writes it.
+//! `cargo test -p bellwire-tests --test conformance -- rc::` runs the rules whose names contain `rc::`. A run of all
+//! rules compares the verdicts with those that the tree keeps in `tests/data/conformance`. `cargo xtask conformance`
+//! writes them, the full tables to `target/conformance`, and docs/conformance.md.
 //!
 //! `provider.rs` lists the providers, and what each of them lacks.
 
 mod matrix;
+mod pages;
 mod provider;
 mod rule;
 mod rules;
+mod summary;
 mod support;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use matrix::{Matrix, Verdict};
+use pages::Kept;
 use provider::{Provider, providers};
 use rule::Rule;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -24,8 +26,11 @@ fn main() -> ExitCode {
     let args = Arguments::from_args();
     let bless = bless();
     let whole = args.filter.is_none() && args.skip.is_empty() && !args.ignored && !args.bench;
-    if bless && !whole {
-        eprintln!("BELLWIRE_BLESS=1 writes the page of a whole run: leave the filter out");
+    let only_summary = args.filter.as_deref() == Some(summary::NAME);
+    if bless && !whole && !only_summary {
+        eprintln!(
+            "BELLWIRE_BLESS=1 writes the verdicts of a run of all rules: leave the filter out"
+        );
         return ExitCode::FAILURE;
     }
     let providers = providers();
@@ -44,12 +49,21 @@ fn main() -> ExitCode {
         let matrix = matrix.clone();
         move || known_differences_are_of_rules(&matrix)
     }));
-    if whole && let Some((name, renew)) = provider::page() {
+    if !(whole && bless) {
+        trials.push(Trial::test(summary::NAME, {
+            let matrix = matrix.clone();
+            move || Ok(summary::check(&matrix.groups, bless)?)
+        }));
+    }
+    if whole && let Some(kept) = provider::kept() {
         let matrix = matrix.clone();
-        let page = page(name);
         // The last: when its turn comes, every rule has been put or is with another thread.
-        trials.push(Trial::test("the_page_is_fresh", move || {
-            Ok(matrix.check_page(&page, renew, bless)?)
+        trials.push(Trial::test("the_verdicts_are_fresh", move || {
+            matrix.wait()?;
+            match bless {
+                true => write(&matrix, kept),
+                false => Ok(kept.check(&matrix)?),
+            }
         }));
     }
     let conclusion = libtest_mimic::run(&args, trials);
@@ -69,12 +83,13 @@ fn known_differences_are_of_rules(matrix: &Matrix) -> Result<(), libtest_mimic::
     }
 }
 
-/// Where the verdicts are kept. The guest of `cargo xtask vm` writes them into its own folder.
-fn page(name: &str) -> PathBuf {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+/// Writes what the tree keeps of a run. In the guest the tree is read-only: `cargo xtask conformance --verbs` takes the
+/// verdicts over, and has the summary written.
+fn write(matrix: &Matrix, kept: Kept) -> Result<(), libtest_mimic::Failed> {
+    kept.write(matrix)?;
     match std::env::var_os("BELLWIRE_VM_WORK") {
-        Some(work) if bless() => Path::new(&work).join(name),
-        _ => docs.join(name),
+        Some(_) => Ok(()),
+        None => Ok(summary::check(&matrix.groups, true)?),
     }
 }
 

@@ -1,7 +1,8 @@
-//! The providers under judgement, and what each of them lacks.
+//! The providers, and what each of them lacks.
 
 mod verbs;
 
+use crate::pages::Kept;
 use bellwire::soft::{ClockKind, HcaConfig, Mode};
 use bellwire::{ConnectAttr, Device, Pd};
 use bellwire_tests::fixture::{
@@ -73,7 +74,7 @@ pub struct Provider {
     /// What it lacks: rules that need it are reported as not supported.
     pub lacks: &'static [&'static [Feature]],
     /// Rules that it is known to break, by what they begin with, and what it does instead. They are
-    /// not put to it; the page says why.
+    /// not put to it. Plain queues have a second list, of what they do beyond the first.
     pub otherwise: &'static [&'static [(&'static str, &'static str)]],
     /// How long nothing has to come before it counts as nothing.
     pub quiet: Quiet,
@@ -126,7 +127,7 @@ static PROVIDERS: [Provider; 4] = [
     },
     Provider {
         name: "fabric-engine",
-        about: "the same, executing on threads of their own",
+        about: "two nodes of a fabric, executing on threads of their own",
         lacks: &[&NO_CELLS, &[Feature::VirtualClock]],
         otherwise: &[],
         quiet: Quiet(Duration::from_millis(5)),
@@ -136,18 +137,26 @@ static PROVIDERS: [Provider; 4] = [
     },
 ];
 
-/// The name of a page with verdicts, and what renews it.
-pub type Page = (&'static str, &'static str);
+/// Where the verdicts of the software HCA are kept.
+const SOFT: Kept = Kept {
+    name: "soft",
+    renew: "cargo xtask conformance",
+};
 
-/// Where the verdicts are kept.
-pub fn page() -> Option<Page> {
+/// Where the verdicts of this run are kept.
+pub fn kept() -> Option<Kept> {
     if verbs::providers().is_some() {
-        return verbs::page();
+        return verbs::kept();
     }
-    Some(("conformance.md", "cargo xtask conformance"))
+    Some(SOFT)
 }
 
-/// Who is judged.
+/// Every provider that may be judged.
+pub fn all() -> impl Iterator<Item = &'static Provider> {
+    PROVIDERS.iter().chain(verbs::all())
+}
+
+/// The providers of this run.
 pub fn providers() -> &'static [Provider] {
     if let Some(providers) = verbs::providers() {
         return providers;
@@ -159,7 +168,7 @@ pub fn providers() -> &'static [Provider] {
 /// devices that break it, and hang where such a device is, which is not on every machine.
 pub fn otherwise_of_no_rule(rules: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
-    for provider in PROVIDERS.iter().chain(verbs::all()) {
+    for provider in all() {
         for (start, _) in provider.otherwise.iter().copied().flatten() {
             if !rules.iter().any(|rule| rule.starts_with(start)) {
                 found.push(format!("{}: {start}", provider.name));

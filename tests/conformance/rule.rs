@@ -31,7 +31,7 @@ pub struct Group {
     pub name: &'static str,
     /// The subject.
     pub about: &'static str,
-    /// In the order of the page.
+    /// In the order of the tables.
     pub rules: Vec<Rule>,
 }
 
@@ -52,6 +52,12 @@ impl Rule {
             needs: needs.to_vec(),
             check: Arc::new(check),
         }
+    }
+
+    /// Its name within its group.
+    pub fn within(&self, group: &Group) -> &str {
+        let name = self.name.strip_prefix(group.name).unwrap_or(&self.name);
+        name.trim_start_matches("::")
     }
 
     /// What the rule needs and the provider lacks.

@@ -1,6 +1,6 @@
 //! The project's own commands: `cargo xtask test` runs everything that decides whether the tree is
-//! good, `cargo xtask header` regenerates the C header, `cargo xtask conformance` the page that says
-//! which provider follows which rule, `cargo xtask faults` the page of faults, `cargo xtask race`
+//! good, `cargo xtask header` regenerates the C header, `cargo xtask conformance` the verdicts of
+//! the conformance suite, `cargo xtask faults` the page of faults, `cargo xtask race`
 //! races it against UCX and iceoryx2, `cargo xtask cost` compares it with libibverbs, `cargo xtask vm` runs
 //! programs where there are real RDMA devices.
 
@@ -59,13 +59,13 @@ enum Job {
     Step { name: String, result: PathBuf },
     /// Regenerate include/bellwire.h from ffi-c.
     Header,
-    /// Regenerate docs/conformance.md from a run of the conformance suite.
+    /// Run the conformance suite on the software HCA, and write its verdicts: those of tests/data/conformance,
+    /// docs/conformance.md, and the full table of rules in target/conformance.
     Conformance {
-        /// docs/conformance-verbs.md instead, from a run on Soft-RoCE in the guest.
+        /// On Soft-RoCE in the guest.
         #[arg(long)]
         verbs: bool,
-        /// docs/conformance-mlx5.md and docs/conformance-libmlx5.md instead, from runs on the stand-in for
-        /// the kernel.
+        /// On ConnectX rings and on libmlx5, with the stand-in for the kernel.
         #[arg(long, conflicts_with = "verbs")]
         mlx5: bool,
     },
@@ -122,7 +122,7 @@ fn main() -> Result<ExitCode> {
         Job::Header => steps::bless("cargo test -p bellwire-ffi --test header"),
         Job::Conformance { verbs: true, .. } => steps::bless_conformance(&Workspace::load()?),
         Job::Conformance { mlx5: true, .. } => steps::bless_mlx5(&Workspace::load()?),
-        Job::Conformance { .. } => steps::bless("cargo test -p bellwire-tests --test conformance"),
+        Job::Conformance { .. } => steps::bless(steps::CONFORMANCE),
         Job::Faults { mlx5: true } => steps::bless_mlx5_faults(&Workspace::load()?),
         Job::Faults { .. } => {
             steps::bless("cargo test -p bellwire-tests --test soft --test simulation fresh")

@@ -1,7 +1,7 @@
 //! A ConnectX device by libibverbs: the stock one and libmlx5, on the stand-in for the kernel
 //! (`tests/uverbs-preload`), which executes on the software HCA.
 
-use super::super::{NO_CELLS, Page, Provider};
+use super::super::{Kept, NO_CELLS, Provider};
 use super::{DEVICES_LACK, VERBS_LACK};
 use bellwire_tests::fixture::Quiet;
 use std::time::Duration;
@@ -13,12 +13,12 @@ const OTHERWISE: [(&str, &str); 15] = [
     ("channels::arming::arming_for_any_widens", THERE),
     (
         "channels::arming::arming_for_solicited_does_not",
-        "arming for solicited entries narrows",
+        "arming for solicited entries narrows an earlier arming for any",
     ),
     ("channels::arming::what_was_there", THERE),
     (
         "channels::waiting::edge_triggered",
-        "arms again when the event was got, and not before",
+        "an edge-triggered descriptor is armed again when the event was got, and not before",
     ),
     ("events::caused::cq_err", LARGER),
     ("events::caused::qp_fatal", LARGER),
@@ -27,9 +27,12 @@ const OTHERWISE: [(&str, &str); 15] = [
     ("gone::an_overrun", LARGER),
     (
         "ud::the_way_back",
-        "the hop limit is that which the datagram came with",
+        "an answer has the hop limit that the datagram came with",
     ),
-    ("ud::there_is_no_way_back", "the rule posts a NOP"),
+    (
+        "ud::there_is_no_way_back",
+        "the rule needs a NOP, which the verbs lack",
+    ),
     ("ud::solicited", NO_SOLICITED),
     (
         "windows::binding::a_zero_based",
@@ -38,13 +41,16 @@ const OTHERWISE: [(&str, &str); 15] = [
 ];
 
 const LARGER: &str =
-    "a completion queue has up to twice the entries asked for, which the rule does not overrun";
-const LINK: &str = "the link is the administrator's, the interface cannot take it down";
+    "a completion queue has up to twice the entries asked for: the rule does not overrun it";
+const LINK: &str = "only the administrator can take the link down";
 const NO_SOLICITED: &str = "libibverbs does not report whether a message was solicited";
 const THERE: &str = "arming raises an event at once for entries that were not polled";
 
-/// Its page, and what renews it.
-pub const PAGE: Page = ("conformance-libmlx5.md", "cargo xtask conformance --mlx5");
+/// Where its verdicts are kept.
+pub const KEPT: Kept = Kept {
+    name: "libmlx5",
+    renew: "cargo xtask conformance --mlx5",
+};
 
 /// What it does otherwise, too, where requests are posted by `ibv_post_send`.
 const PLAIN_OTHERWISE: [(&str, &str); 3] = [
@@ -71,7 +77,7 @@ pub static STOCK: [Provider; 1] = [Provider {
 /// The same without what newer devices have: `ibv_post_send` and `ibv_poll_cq`.
 pub static PLAIN: [Provider; 1] = [Provider {
     name: "libmlx5-plain",
-    about: "the same, by plain queues",
+    about: "libmlx5 on the stand-in, by `ibv_post_send` and `ibv_poll_cq`",
     lacks: &[&NO_CELLS, &DEVICES_LACK, &VERBS_LACK],
     otherwise: &[&OTHERWISE, &PLAIN_OTHERWISE],
     quiet: QUIET,

@@ -1,7 +1,7 @@
 //! A ConnectX device whose rings core drives: below the stock libibverbs and libmlx5, the stand-in for the
 //! kernel (`tests/uverbs-preload`), which executes on the software HCA.
 
-use super::super::{Feature, NO_CELLS, Page, Provider};
+use super::super::{Feature, Kept, NO_CELLS, Provider};
 use super::DEVICES_LACK;
 use bellwire_tests::fixture::Quiet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const OTHERWISE: [(&str, &str); 7] = [
     ("events::caused::port_", LINK),
     (
         "channels::waiting::edge_triggered",
-        "arms again when the event was got, and not before",
+        "an edge-triggered descriptor is armed again when the event was got, and not before",
     ),
     (
         "gone::an_overrun",
@@ -22,15 +22,18 @@ const OTHERWISE: [(&str, &str); 7] = [
     ),
     (
         "ud::the_way_back",
-        "libibverbs answers with the hop limit that the datagram came with",
+        "an answer has the hop limit that the datagram came with",
     ),
 ];
 
-const LINK: &str = "the link is the administrator's, the interface cannot take it down";
+const LINK: &str = "only the administrator can take the link down";
 const THERE: &str = "arming raises an event at once for entries that were not polled";
 
-/// Its page, and what renews it.
-pub const PAGE: Page = ("conformance-mlx5.md", "cargo xtask conformance --mlx5");
+/// Where its verdicts are kept.
+pub const KEPT: Kept = Kept {
+    name: "mlx5",
+    renew: "cargo xtask conformance --mlx5",
+};
 
 pub static RINGS: [Provider; 1] = [Provider {
     name: "mlx5",

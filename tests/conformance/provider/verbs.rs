@@ -5,7 +5,7 @@ mod libmlx5;
 #[path = "mlx5.rs"]
 mod mlx5;
 
-use super::{Feature, NO_CELLS, Provider};
+use super::{Feature, Kept, NO_CELLS, Provider};
 use bellwire::{Device, ProviderKind};
 use bellwire_tests::fixture::Quiet;
 use std::time::Duration;
@@ -49,18 +49,27 @@ const OTHERWISE: [(&str, &str); 80] = [
     ("completion::ud::the_failed_comes_first", BAD_LKEY),
     (
         "errors::rc::atomic_with_too_little_room",
-        "fails with LOC_PROT_ERR",
+        "an atomic with too little room fails with LOC_PROT_ERR",
     ),
-    ("errors::rc::atomic_with_too_much_room", "is executed"),
-    ("errors::rc::atomic_without_depth", "waits for ever"),
-    ("errors::rc::inline_message_longer", "fails with REM_OP_ERR"),
+    (
+        "errors::rc::atomic_with_too_much_room",
+        "an atomic with too much room is executed",
+    ),
+    (
+        "errors::rc::atomic_without_depth",
+        "a READ or an atomic without a depth for it waits for ever",
+    ),
+    ("errors::rc::inline_message_longer", LONGER),
     ("errors::rc::lkey_", BAD_LKEY),
-    ("errors::rc::message_longer", "fails with REM_OP_ERR"),
-    ("errors::rc::read_without_depth", "waits for ever"),
+    ("errors::rc::message_longer", LONGER),
+    (
+        "errors::rc::read_without_depth",
+        "a READ or an atomic without a depth for it waits for ever",
+    ),
     ("errors::rc::receive_", BAD_LKEY),
     (
         "errors::rc::rkey_of_nobody_write_with_imm",
-        "the receive fails with REM_ACCESS_ERR",
+        "a WRITE_WITH_IMM with a wrong key fails its receive with REM_ACCESS_ERR",
     ),
     ("errors::rc::send_of_more_than_2_gib", BAD_LKEY),
     ("errors::rc::write_of_more_than_2_gib", BAD_LKEY),
@@ -72,31 +81,34 @@ const OTHERWISE: [(&str, &str); 80] = [
     ("events::caused::qp_", NO_EVENT),
     (
         "events::caused::sq_drained_is_for",
-        "raises SQ_DRAINED whoever asked",
+        "SQ_DRAINED is raised without a request for it",
     ),
     (
         "events::caused::sq_drained_when",
-        "raises SQ_DRAINED before that",
+        "SQ_DRAINED is raised before the queue has drained",
     ),
     ("gone::an_overrun", OVERRUN),
-    ("lives::rc::sqd_takes_a_new_depth", "the sends do not go on"),
+    (
+        "lives::rc::sqd_takes_a_new_depth",
+        "after a change of the depth in SQD the sends do not go on",
+    ),
     (
         "operations::rc::an_atomic_result_may_be",
-        "elements of other lengths are written wrong",
+        "the result of an atomic in elements of other lengths is written wrong",
     ),
     ("operations::rc::solicited", NO_SOLICITED),
     (
         "packets::rc::a_send_beyond_the_smaller_mtu",
-        "takes packets of a SEND whatever their length is",
+        "packets of a SEND are taken whatever their length is",
     ),
     ("srq::a_bad_receive", BAD_LKEY),
     (
         "states::rc::sqd::outgoing",
-        "READs that were started do not go on",
+        "READs that were started do not go on in SQD",
     ),
     (
         "states::rc::sqd::send_proc",
-        "READs that were started do not go on",
+        "READs that were started do not go on in SQD",
     ),
     ("states::uc::sqe", BAD_LKEY),
     ("states::ud::sqe", BAD_LKEY),
@@ -109,7 +121,7 @@ const OTHERWISE: [(&str, &str); 80] = [
     ("timers::rc::silence_takes", TICKS),
     (
         "transitions::uc::sqd_to_sqd_takes_options",
-        "refuses a new path",
+        "a new path in SQD is refused",
     ),
     ("transitions::uc::sqe", BAD_LKEY),
     ("transitions::ud::sqe", BAD_LKEY),
@@ -118,36 +130,39 @@ const OTHERWISE: [(&str, &str); 80] = [
     ("uc::a_message_too_long", BAD_LKEY),
     ("uc::a_receive_into_bad_memory", BAD_LKEY),
     ("uc::a_senders_error", BAD_LKEY),
-    ("uc::another_connections", "takes anybody's messages"),
+    (
+        "uc::another_connections",
+        "a UC queue pair takes messages of every sender",
+    ),
     ("uc::each_direction", BAD_LKEY),
     (
         "ud::a_controlled_qkey",
-        "sends the Q_Key as it is, and the receiver drops it",
+        "a controlled Q_Key is sent as it is, and the receiver drops the datagram",
     ),
     ("ud::a_local_error", BAD_LKEY),
     ("ud::a_message_beyond_the_mtu", NO_MTU),
     ("ud::a_queue_pair_that_fails_itself", BAD_LKEY),
     ("ud::a_receive_", BAD_LKEY),
     ("ud::solicited", NO_SOLICITED),
-    ("ud::without_a_global_route", "RoCE has no other way"),
+    (
+        "ud::without_a_global_route",
+        "a datagram on RoCE needs a global route",
+    ),
     (
         "ud::address_handles_are_checked",
-        "has GID tables longer than an address can name",
+        "GID tables are longer than an address can name",
     ),
     ("ud::addresses_are_queried", "RoCE has no LIDs"),
-    (
-        "windows::binding::a_window_of_another_domain",
-        "fails with LOC_QP_OP_ERR",
-    ),
+    ("windows::binding::a_window_of_another_domain", REFUSED_BIND),
     (
         "windows::binding::a_window_opens_no_more_than_its_part",
-        "fails with REM_OP_ERR",
+        "an access outside of a window fails with REM_OP_ERR",
     ),
+    ("windows::binding::a_failed_bind", REFUSED_BIND),
     (
-        "windows::binding::a_failed_bind",
-        "fails with LOC_QP_OP_ERR",
+        "windows::binding::a_zero_based",
+        "there are no windows with addresses from zero",
     ),
-    ("windows::binding::a_zero_based", "has none"),
     ("windows::taking_away", KERNEL),
     ("ud::a_global_route_comes", HEADER),
     ("ud::the_header_spreads", HEADER),
@@ -155,29 +170,28 @@ const OTHERWISE: [(&str, &str); 80] = [
     ("ud::there_is_no_way_back", HEADER),
     (
         "ud::to_another_port",
-        "looks for the port before, and finds none",
+        "the port of an address is looked up before, and not found",
     ),
     ("windows::binding::type_1_of_length_zero", KERNEL),
-    (
-        "windows::binding::the_wrong_type",
-        "fails with LOC_QP_OP_ERR",
-    ),
+    ("windows::binding::the_wrong_type", REFUSED_BIND),
     ("multicast::", NO_LOOP),
 ];
 
 const BAD_LKEY: &str =
     "memory that a local key does not open, or is too short, fails with LOC_QP_OP_ERR";
 const BAD_SOLICITED: &str = "a completion in error does not count as solicited";
-const HEADER: &str = "the header is one of IPv4, behind 20 bytes without a meaning";
+const HEADER: &str = "a datagram's header is one of IPv4, behind 20 bytes without a meaning";
 const KERNEL: &str =
     "taking a window's key away panics the kernel where nothing is bound, or by a bind of no bytes";
 const NO_LOOP: &str = "members on the sender's own port get no copy";
-const LINK: &str =
-    "the link is the administrator's, the interface cannot take it down: see tests/rxe";
+const LINK: &str = "only the administrator can take the link down: see tests/rxe";
+const LONGER: &str = "a message longer than its receive fails with REM_OP_ERR";
+const REFUSED_BIND: &str = "a refused bind fails with LOC_QP_OP_ERR";
 const NO_EVENT: &str = "the event is not raised";
 const NO_MTU: &str = "a datagram longer than the MTU is sent, and lost";
 const NO_SOLICITED: &str = "libibverbs does not report whether a message was solicited";
-const OVERRUN: &str = "CQ_ERR comes for each entry that is lost, and the queue pairs go to ERR when it is got: see tests/rxe";
+const OVERRUN: &str =
+    "each lost entry raises CQ_ERR, and the queue pairs go to ERR when it is got: see tests/rxe";
 
 const TICKS: &str =
     "timeouts are rounded down to the kernel's ticks, and the first begins within one";
@@ -216,7 +230,7 @@ static BEST: [Provider; 1] = [Provider {
 /// The same without what newer devices have: `ibv_post_send` and `ibv_poll_cq`.
 static PLAIN: [Provider; 1] = [Provider {
     name: "verbs-plain",
-    about: "the same, by plain queues",
+    about: "rxe of Linux 6.1, by `ibv_post_send` and `ibv_poll_cq`",
     lacks: &LACKS,
     otherwise: &[&OTHERWISE, &PLAIN_OTHERWISE],
     quiet: QUIET,
@@ -261,13 +275,16 @@ pub fn all() -> impl Iterator<Item = &'static Provider> {
     .flatten()
 }
 
-/// Its page. Plain queues have none: they follow the rules that the others do, but for a few.
-pub fn page() -> Option<super::Page> {
+/// Where its verdicts are kept. Those of plain queues are not: they differ in a few rules from the others.
+pub fn kept() -> Option<Kept> {
     let device = open();
     match device.provider() {
-        ProviderKind::Mlx5 => Some(mlx5::PAGE),
+        ProviderKind::Mlx5 => Some(mlx5::KEPT),
         _ if is_plain() => None,
-        _ if is_libmlx5(&device) => Some(libmlx5::PAGE),
-        _ => Some(("conformance-verbs.md", "cargo xtask conformance --verbs")),
+        _ if is_libmlx5(&device) => Some(libmlx5::KEPT),
+        _ => Some(Kept {
+            name: "verbs",
+            renew: "cargo xtask conformance --verbs",
+        }),
     }
 }

@@ -6,6 +6,9 @@ use anyhow::Result;
 
 use crate::{command::command, run::Run};
 
+/// Compares the verdicts of the conformance suite, or writes them.
+pub const CONFORMANCE: &str = "cargo test -p bellwire-tests --test conformance";
+
 /// Runs the test that compares a generated file, and has it write the file.
 ///
 /// # Errors

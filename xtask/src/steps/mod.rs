@@ -29,7 +29,7 @@ use crate::{
     workspace::Workspace,
 };
 
-pub use bless::bless;
+pub use bless::{CONFORMANCE, bless};
 pub use tests::{bless_mlx5, bless_mlx5_faults};
 pub use tools::{GUEST, GUEST_AARCH64, as_root, need_package, need_packages};
 pub use vm::bless_conformance;

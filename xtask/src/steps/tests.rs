@@ -304,7 +304,7 @@ fn runner(preload: &Path) -> String {
     format!("env LD_PRELOAD={}", preload.display())
 }
 
-/// Has the conformance suite write the pages of ConnectX devices.
+/// Has the conformance suite write the verdicts of ConnectX devices.
 ///
 /// # Errors
 /// What is lacking.

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::{
-    aarch64,
+    aarch64, bless,
     c::{Installed, NVMF_SOURCE},
     tests::{EXAMPLES_BUILT, build_examples, optimized},
     tools::{NVMF, NVMF_GUEST, need_packages},
@@ -103,7 +103,7 @@ const DEVICE: (&str, &str) = ("BELLWIRE_VERBS_DEVICE", "rxe0");
 /// Without what newer devices have: `ibv_post_send` and `ibv_poll_cq`.
 const PLAIN: (&str, &str) = ("BELLWIRE_VERBS_PLAIN", "1");
 
-/// The conformance of libibverbs, on rxe, and whether its page is fresh.
+/// The conformance of libibverbs, on rxe, and whether its verdicts are those that the tree keeps.
 const CONFORMANCE: Tests = Tests {
     selection: optimized!("--test conformance"),
     args: &["--test-threads=4"],
@@ -387,12 +387,17 @@ fn pair(port: u16, server: &str, client: &str) -> (Command, Status) {
     (pair, Status(0))
 }
 
-/// Has the conformance suite write the page of libibverbs, in the guest, and takes it over.
+/// Has the conformance suite write the verdicts of libibverbs in the guest, and takes them over: into the tree, and
+/// the full table to `target/conformance`.
 ///
 /// # Errors
 /// Those of [`Guest::run`]; a rule that does not hold.
 pub fn bless_conformance(workspace: &Workspace) -> Result<ExitCode> {
-    const PAGE: &str = "conformance-verbs.md";
+    let tables = workspace.target("conformance");
+    let taken = [
+        ("verbs.txt", Path::new("tests/data/conformance")),
+        ("verbs.md", tables.as_path()),
+    ];
     let work = workspace.target("vm/work");
     let mut commands = CONFORMANCE.commands(workspace, Arch::default())?;
     commands.iter_mut().for_each(|test| {
@@ -406,10 +411,12 @@ pub fn bless_conformance(workspace: &Workspace) -> Result<ExitCode> {
     if statuses.iter().any(|status| *status != Status(0)) {
         return Ok(ExitCode::FAILURE);
     }
-    let written = work.join(PAGE);
-    fs::copy(&written, Path::new("docs").join(PAGE))
-        .with_context(|| written.display().to_string())?;
-    Ok(ExitCode::SUCCESS)
+    fs::create_dir_all(&tables)?;
+    for (name, folder) in taken {
+        let written = work.join(name);
+        fs::copy(&written, folder.join(name)).with_context(|| written.display().to_string())?;
+    }
+    bless(&format!("{} -- the_summary_is_fresh", super::CONFORMANCE))
 }
 
 /// What runs, in this order, and how it has to end.
