@@ -11,9 +11,11 @@ mod absent;
 mod addresses;
 mod guest;
 mod lacking;
+mod late;
 mod link;
 mod namespaces;
 mod overrun;
+mod packets;
 mod paths;
 mod registrations;
 mod shared;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         ("addresses", &addresses::TESTS),
         ("namespaces", &namespaces::TESTS),
         ("paths", &paths::TESTS),
+        ("late", &late::TESTS),
         ("registrations", &registrations::TESTS),
         ("absent", &absent::TESTS),
         ("lacking", &lacking::TESTS),

@@ -1,16 +1,12 @@
 //! Service level, traffic class and the like: as they are read back, and as they stand in packets on the
 //! cable.
 
+use crate::packets::{Cable, ETHERNET};
 use crate::tests;
 use bellwire::wqe::{NoPayload, Send};
 use bellwire::wr::WcStatus::Success;
 use bellwire::{ConnectAttr, Error, PathAttr};
 use bellwire_tests::ends::*;
-use bellwire_tests::fixture::DEADLINE;
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::time::{Duration, Instant};
 
 tests! {
     paths_are_read_back_and_stand_in_packets,
@@ -27,74 +23,20 @@ const PATH: PathAttr = PathAttr {
     udp_sport: None,
 };
 
-/// The port of RoCE v2.
-const ROCE: u16 = 4791;
-
 fn by(path: PathAttr) -> ConnectAttr {
     ConnectAttr { path, ..patient() }
 }
 
-/// What comes in by an interface, from the Ethernet header on.
-struct Capture(File);
-
-impl Capture {
-    fn at(interface: &str) -> Self {
-        let protocol = (libc::ETH_P_IP as u16).to_be();
-        // SAFETY: no memory is named.
-        let fd = unsafe {
-            libc::socket(
-                libc::AF_PACKET,
-                libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-                protocol.into(),
-            )
-        };
-        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: just opened, and nobody else's.
-        let file = unsafe { File::from_raw_fd(fd) };
-        let index = std::fs::read_to_string(format!("/sys/class/net/{interface}/ifindex"));
-        // SAFETY: numbers, which zeroes are values of.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol;
-        address.sll_ifindex = index.expect("an interface").trim().parse().expect("one");
-        // SAFETY: the address is readable, and as long as is said.
-        let bound = unsafe {
-            libc::bind(
-                file.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of_val(&address) as u32,
-            )
-        };
-        assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
-        Self(file)
-    }
-
-    /// The IPv4 header of the next packet of RoCE, and its UDP source port.
-    fn next(&mut self) -> ([u8; 20], u16) {
-        const ETHERNET: usize = 14;
-        let start = Instant::now();
-        let mut frame = [0; 2048];
-        loop {
-            assert!(start.elapsed() < DEADLINE, "no packet came");
-            let Ok(length) = self.0.read(&mut frame) else {
-                std::thread::sleep(Duration::from_millis(1));
-                continue;
-            };
-            let Some((header, rest)) = frame[ETHERNET..length].split_first_chunk::<20>() else {
-                continue;
-            };
-            let udp = header[0] == 0x45 && header[9] == libc::IPPROTO_UDP as u8;
-            if udp && rest[2..4] == ROCE.to_be_bytes() {
-                return (*header, u16::from_be_bytes([rest[0], rest[1]]));
-            }
-        }
-    }
+/// The IPv4 header of a frame, and its UDP source port.
+fn addressed(frame: &[u8]) -> ([u8; 20], u16) {
+    let (header, udp) = frame[ETHERNET..].split_first_chunk().expect("a packet");
+    (*header, u16::from_be_bytes([udp[0], udp[1]]))
 }
 
 fn paths_are_read_back_and_stand_in_packets() {
     const TYPE_OF_SERVICE: usize = 1;
     const TIME_TO_LIVE: usize = 8;
-    let mut capture = Capture::at("veth2");
+    let mut capture = Cable::at("veth2");
     for path in [PATH, PathAttr::default()] {
         let (mut a, mut b) = far();
         connect_patiently(&mut a.qp, &mut b.qp, &by(path));
@@ -121,7 +63,7 @@ fn paths_are_read_back_and_stand_in_packets() {
         b.receive(RECEIVES, &[]);
         a.go(1, Send {}, NoPayload);
         assert_eq!(a.outcome(), (1, Success));
-        let (header, port) = capture.next();
+        let (header, port) = addressed(&capture.next());
         let said = (header[TYPE_OF_SERVICE], header[TIME_TO_LIVE]);
         assert_eq!(said, (path.traffic_class, hop_limit));
         if path.flow_label != 0 {
@@ -134,7 +76,7 @@ fn paths_are_read_back_and_stand_in_packets() {
 
 /// rxe makes it of the flow label.
 fn a_udp_source_port_stands_in_packets() {
-    let mut capture = Capture::at("veth2");
+    let mut capture = Cable::at("veth2");
     for port in [0xc000, 0xc001, 0xfedc] {
         let (mut a, mut b) = far();
         let path = PathAttr {
@@ -146,7 +88,7 @@ fn a_udp_source_port_stands_in_packets() {
         b.receive(RECEIVES, &[]);
         a.go(1, Send {}, NoPayload);
         assert_eq!(a.outcome(), (1, Success));
-        assert_eq!(capture.next().1, port);
+        assert_eq!(addressed(&capture.next()).1, port);
         assert_eq!(b.outcome(), (RECEIVES, Success));
     }
 }
