@@ -107,7 +107,10 @@ static void set_features(struct command *command)
         break;
     }
     case FEATURE_KEEP_ALIVE:
-        controller->keep_alive_ms = value;
+        if (value > KEEP_ALIVE_SECONDS * 1000)
+            status = KEEP_ALIVE_INVALID | DO_NOT_RETRY;
+        else
+            controller->keep_alive_ms = value;
         break;
     case FEATURE_HOST_ID:
         status = COMMAND_SEQUENCE_ERROR | DO_NOT_RETRY; /* over fabrics Connect sets it */

@@ -19,6 +19,7 @@ struct io {
     uint64_t length;
     uint8_t *data; /* aligned to 4096 bytes, for IO_READ and IO_WRITE */
     uint32_t lkey; /* of the data, on the target's protection domain */
+    uint64_t since_ms; /* when the command that it is of arrived */
     void (*done)(struct io *io, int error); /* 0, or an errno */
     /* The backend's own. */
     uint64_t moved;
@@ -48,6 +49,9 @@ struct backend_ops {
     /* What comes after this call, and after a `poll` that follows it, makes `fd` readable. NULL: it is
        always so. */
     void (*arm)(struct lane *lane);
+    /* The target ends: what waits for another computer is done at once, with an error, and so are later requests
+       that would wait for it. NULL: nothing does. */
+    void (*give_up)(struct lane *lane);
 };
 
 /* Both end the program, with the reason, when it cannot be opened. */

@@ -12,7 +12,7 @@ void command_release(struct command *command)
     struct worker *worker = command->worker;
     struct queue *queue = command->queue;
 
-    block_return(worker, &command->block);
+    block_return(command);
     command->step = STEP_FREE;
     command->queue = NULL;
     worker->to_post[worker->to_post_count++] = (uint32_t)(command - worker->commands);
@@ -32,6 +32,7 @@ void command_received(struct command *command, struct queue *queue, uint32_t byt
     command->data = NULL;
     command->posted = 0;
     command->result = 0;
+    command->arrived_ms = queue->worker->now_ms;
     queue->commands++;
     if (queue->state == QUEUE_CLOSING) {
         command_release(command);
@@ -43,7 +44,7 @@ void command_received(struct command *command, struct queue *queue, uint32_t byt
         return;
     }
     /* Its send queue has room for as many responses as a host can wait for. */
-    if (queue->commands > 2u * queue->size) {
+    if (queue->commands > (queue->state == QUEUE_CONNECTED ? (uint32_t)NEW_COMMANDS : 2u * queue->size)) {
         command_release(command);
         connection_close(queue, "it sent more commands than its queue holds");
         return;
@@ -64,31 +65,116 @@ void command_received(struct command *command, struct queue *queue, uint32_t byt
         io_command(command);
 }
 
-void command_wait(struct command *command, void (*resume)(struct command *command))
+static void wait_in(struct command *command, struct command ***last, void (*resume)(struct command *command))
 {
-    struct worker *worker = command->worker;
-
     command->step = STEP_NEEDS_ROOM;
     command->resume = resume;
     command->next = NULL;
-    *worker->last_waiting = command;
-    worker->last_waiting = &command->next;
+    **last = command;
+    *last = &command->next;
 }
 
-void command_resume_waiting(struct worker *worker)
+/* With the other commands of its host: no other host waits behind them. */
+void command_wait_for_block(struct command *command, void (*resume)(struct command *command))
 {
-    struct command *command = worker->waiting;
+    wait_in(command, &command->queue->host->last_waiting, resume);
+    command->worker->waiting++;
+}
 
-    worker->waiting = NULL;
-    worker->last_waiting = &worker->waiting;
+/* Until a request of this queue has completed. */
+static void wait_for_room(struct command *command, void (*resume)(struct command *command))
+{
+    wait_in(command, &command->queue->last_waiting, resume);
+}
+
+/* There is room in its send queue, or it closes. */
+void command_resume_queue(struct queue *queue)
+{
+    struct command *command = queue->waiting;
+
+    queue->waiting = NULL;
+    queue->last_waiting = &queue->waiting;
     while (command != NULL) {
         struct command *next = command->next;
 
-        if (command->queue->state == QUEUE_CLOSING)
+        if (queue->state == QUEUE_CLOSING)
             command_release(command);
         else
             command->resume(command);
         command = next;
+    }
+}
+
+/* Those of queues that close are released. The others go on in turn, as far as there are blocks. */
+static void resume_host(struct worker *worker, struct host *host)
+{
+    struct command *command = host->waiting;
+    bool enough = true;
+
+    host->waiting = NULL;
+    host->last_waiting = &host->waiting;
+    while (command != NULL) {
+        struct command *next = command->next;
+
+        worker->waiting--;
+        if (command->queue->state == QUEUE_CLOSING) {
+            command_release(command);
+        } else if (enough) {
+            command->resume(command);
+            enough = host->waiting == NULL;
+        } else {
+            command_wait_for_block(command, command->resume);
+            /* The rest stays as it is. */
+            if (!worker->closing) {
+                *host->last_waiting = next;
+                while (*host->last_waiting != NULL)
+                    host->last_waiting = &(*host->last_waiting)->next;
+                return;
+            }
+        }
+        command = next;
+    }
+}
+
+void command_resume_waiting(struct worker *worker)
+{
+    for (struct address *address = worker->addresses; address != NULL; address = address->next) {
+        if (address->nobody.waiting != NULL)
+            resume_host(worker, &address->nobody);
+        for (struct host *host = address->hosts; host != NULL; host = host->next)
+            if (host->waiting != NULL)
+                resume_host(worker, host);
+    }
+    /* Another one is the first with the next block. */
+    if (worker->addresses != NULL && worker->addresses->next != NULL) {
+        struct address *first = worker->addresses, **at = &first->next;
+
+        while (*at != NULL)
+            at = &(*at)->next;
+        worker->addresses = first->next;
+        first->next = NULL;
+        *at = first;
+    }
+}
+
+/*
+ * Hosts that do not take a response, or do not give their data: each wait has one deadline, however often the
+ * device tries again. With the queue its controller ends. Some of the commands are looked at each time.
+ */
+void command_look_at_clock(struct worker *worker)
+{
+    for (uint32_t i = 0; i < RECEIVES / 16; i++) {
+        struct command *command = &worker->commands[worker->looked_at];
+        struct queue *queue = command->queue;
+
+        worker->looked_at = (worker->looked_at + 1) % RECEIVES;
+        if ((command->step != STEP_READING && command->step != STEP_SENDING) || queue == NULL ||
+            queue->state == QUEUE_CLOSING || worker->now_ms - command->host_ms <= HOST_SECONDS * 1000)
+            continue;
+        if (queue->controller != NULL)
+            queue = queue->controller->queues[0];
+        connection_close(queue, command->step == STEP_READING ? "its host does not give the data of a command"
+                                                              : "its host does not take a response");
     }
 }
 
@@ -138,14 +224,18 @@ static void fetch(struct command *command)
 {
     struct queue *queue = command->queue;
 
-    if (queue->room < 1 || (command->block.length == 0 &&
-                            !block_take(command->worker, command->length, &command->block))) {
-        command_wait(command, fetch);
+    if (queue->room < 1) {
+        wait_for_room(command, fetch);
+        return;
+    }
+    if (command->block.length == 0 && !block_take(command, command->length)) {
+        command_wait_for_block(command, fetch);
         return;
     }
     command->data = (uint8_t *)(uintptr_t)command->block.addr;
     bw_sge sge = {command->block.addr, command->length, command->block.lkey};
     command->step = STEP_READING;
+    command->host_ms = command->worker->now_ms;
     int result = bw_post_read(queue->qp, wr_id(command, WR_READ), &sge, command->remote_addr,
                               command->remote_key, BW_SEND_SIGNALED);
     if (result != BW_OK) {
@@ -161,8 +251,12 @@ static void fetch(struct command *command)
 /* Its data has arrived, or will not. */
 void command_read(struct command *command, bool succeeded)
 {
-    command->queue->room += command->posted;
+    struct queue *queue = command->queue;
+
+    queue->room += command->posted;
     command->posted = 0;
+    if (queue->waiting != NULL)
+        command_resume_queue(queue);
     if (!succeeded || command->queue->state == QUEUE_CLOSING)
         command_release(command);
     else
@@ -205,8 +299,8 @@ void command_take(struct command *command, uint32_t length, bool or_longer,
 
 static void fill(struct command *command)
 {
-    if (!block_take(command->worker, command->length, &command->block)) {
-        command_wait(command, fill);
+    if (!block_take(command, command->length)) {
+        command_wait_for_block(command, fill);
         return;
     }
     command->data = (uint8_t *)(uintptr_t)command->block.addr;
@@ -239,6 +333,7 @@ void command_submit(struct command *command, enum io_op op, uint64_t offset, uin
     command->io.length = length;
     command->io.data = data;
     command->io.lkey = data == command->in_capsule ? worker->receives_info.lkey : command->block.lkey;
+    command->io.since_ms = command->arrived_ms;
     command->io.done = done;
     worker->target->backend->ops->submit(worker->lane, &command->io);
 }
@@ -250,10 +345,11 @@ static void respond(struct command *command)
     uint32_t requests = command->to_host && command->status == OK && command->length > 0 ? 2 : 1;
 
     if (queue->room < requests) {
-        command_wait(command, respond);
+        wait_for_room(command, respond);
         return;
     }
     command->step = STEP_SENDING;
+    command->host_ms = command->worker->now_ms;
     command->posted = requests;
     command->next = NULL;
     queue->room -= requests;

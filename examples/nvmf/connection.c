@@ -137,9 +137,16 @@ static void requested(struct worker *worker, const bw_cm_event *event)
     queue->size = (uint16_t)(get16(data + 6) + 1);
     queue->since_ms = worker->now_ms;
     queue->last_response = &queue->responses;
+    queue->last_waiting = &queue->waiting;
     /* Its remainder is the worker. */
     queue->number = worker->next_number += worker->target->workers_count;
     bw_cm_peer_addr(queue->id, queue->peer, &port);
+    const char *why = share_take_new(queue);
+    if (why != NULL) {
+        reject(queue->id, CM_NO_RESOURCES, why);
+        free(queue);
+        return;
+    }
     int result = create_qp(worker, queue);
     if (result == BW_OK)
         result = accept_queue(queue, event);
@@ -147,6 +154,7 @@ static void requested(struct worker *worker, const bw_cm_event *event)
         reject(queue->id, CM_NO_RESOURCES, bw_last_error());
         if (queue->qp != NULL)
             bw_qp_destroy(queue->qp);
+        share_give_back(queue);
         free(queue);
         return;
     }
@@ -186,6 +194,7 @@ void connection_close(struct queue *queue, const char *why)
     if (why != NULL)
         fprintf(stderr, "queue %u of %s ends: %s\n", queue->qid, queue->peer, why);
     queue->state = QUEUE_CLOSING;
+    share_give_back_new(queue);
     queue->since_ms = queue->worker->now_ms;
     queue->worker->closing = true;
     if (queue->qid == 0 && queue->controller != NULL)
@@ -222,6 +231,7 @@ static void destroy(struct queue *queue)
     *at = queue->same_hash;
     CHECK(bw_qp_destroy(queue->qp));
     bw_cm_id_destroy(queue->id);
+    share_give_back(queue);
     free(queue);
 }
 
@@ -234,6 +244,8 @@ void connections_reap(struct worker *worker, bool at_once)
     for (uint32_t i = 0; i < worker->queues_count; i++) {
         struct queue *queue = worker->queues[i];
 
+        if (queue->state == QUEUE_CLOSING && queue->waiting != NULL)
+            command_resume_queue(queue);
         if (queue->state == QUEUE_CLOSING && queue->commands > 0 &&
             (at_once || worker->now_ms - queue->since_ms > DRAIN_MS))
             forget_requests(queue);
@@ -252,6 +264,8 @@ void connection_timers(struct worker *worker)
 {
     uint64_t now = worker->now_ms;
 
+    if (worker->queues_count > 0)
+        command_look_at_clock(worker);
     for (uint32_t i = 0; i < worker->queues_count; i++) {
         struct queue *queue = worker->queues[i];
 
@@ -262,9 +276,9 @@ void connection_timers(struct worker *worker)
         uint64_t limit = at->keep_alive_ms;
 
         next = at->next;
-        if (limit == 0 && at->discovery)
-            limit = DISCOVERY_SECONDS * 1000;
-        if (limit != 0 && now - at->heard_ms > limit + 1000)
+        if (limit == 0)
+            limit = (at->discovery ? DISCOVERY_SECONDS : KEEP_ALIVE_SECONDS) * 1000;
+        if (now - at->heard_ms > limit + 1000)
             connection_close(at->queues[0], "its keep-alive time is over");
     }
 }

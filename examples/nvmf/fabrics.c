@@ -42,6 +42,20 @@ static uint16_t new_id(struct worker *worker)
     return id;
 }
 
+/* Whether the host, which is named in the data of Connect, may have one more queue. */
+static bool may_have(struct command *command)
+{
+    struct queue *queue = command->queue;
+    const uint8_t *data = command->data;
+    const char *why = share_take(queue, (const char *)data + DATA_HOSTNQN, data, get16(sqe(command) + FIELD_SQSIZE) + 1u);
+
+    if (why == NULL)
+        return true;
+    fprintf(stderr, "queue %u of %s is refused: %s\n", queue->qid, queue->peer, why);
+    command_finish(command, CONNECT_BUSY);
+    return false;
+}
+
 static void connected(struct command *command, struct controller *controller)
 {
     struct queue *queue = command->queue;
@@ -72,9 +86,17 @@ static void connect_admin(struct command *command)
         invalid(command, DATA_CNTLID, true, CONNECT_INVALID);
         return;
     }
+    if (get32(sqe(command) + 48) > KEEP_ALIVE_SECONDS * 1000) {
+        command_finish(command, KEEP_ALIVE_INVALID | DO_NOT_RETRY);
+        return;
+    }
     struct controller *controller = calloc(1, sizeof *controller);
     if (controller == NULL) {
         command_finish(command, CONNECT_BUSY);
+        return;
+    }
+    if (!may_have(command)) {
+        free(controller);
         return;
     }
     controller->id = new_id(worker);
@@ -109,7 +131,7 @@ static void connect_io(struct command *command)
         command_finish(command, COMMAND_SEQUENCE_ERROR | DO_NOT_RETRY);
     else if (qid > controller->io_queues || controller->queues[qid] != NULL)
         invalid(command, FIELD_QID, false, CONNECT_INVALID);
-    else
+    else if (may_have(command))
         connected(command, controller);
 }
 

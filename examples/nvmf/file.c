@@ -12,7 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RING = 256 };
+enum {
+    RING = 256,
+    RETRY_MS = 10000, /* from the arrival of a command on, while the system says to try again */
+};
 
 struct file {
     struct backend backend;
@@ -79,7 +82,7 @@ static void finished(struct file_lane *lane, struct io *io, int result)
 {
     int error = result < 0 ? -result : 0;
 
-    if (error == EINTR || error == EAGAIN) {
+    if ((error == EINTR || error == EAGAIN) && now_ms() - io->since_ms < RETRY_MS) {
         start(lane, io);
         return;
     }
@@ -163,7 +166,7 @@ static void close_file(struct backend *backend)
 }
 
 static const struct backend_ops ops = {open_lane, close_lane, submit, poll_lane, lane_fd, close_file,
-                                       NULL};
+                                       NULL, NULL};
 
 struct backend *file_open(const char *path, uint64_t bytes)
 {

@@ -90,8 +90,8 @@ static void compare_next(struct io *io, int error)
 static void run_compare(struct command *command)
 {
     if (command->data == command->in_capsule &&
-        !block_take(command->worker, command->length, &command->block)) {
-        command_wait(command, run_compare);
+        !block_take(command, command->length)) {
+        command_wait_for_block(command, run_compare);
         return;
     }
     command->range = 0;

@@ -241,20 +241,38 @@ static struct worker *worker_of_peer(struct target *target, const bw_cm_id *id)
     return &target->workers[hash(host, 0) % target->workers_count];
 }
 
-static void take_cm_events(struct target *target)
+/* Some events: a host that connects again and again does not keep this thread from its other work. */
+static int take_cm_events(struct target *target)
 {
     struct message message = {.kind = MESSAGE_CM, .cm.size = sizeof message.cm};
+    int result = BW_OK;
 
-    while (bw_cm_get_event(target->channel, &message.cm, 0) == BW_OK) {
+    for (int i = 0; i < BATCH && (result = bw_cm_get_event(target->channel, &message.cm, 0)) == BW_OK; i++) {
         uintptr_t context = (uintptr_t)message.cm.context;
 
-        if (message.cm.event == BW_CM_EVENT_CONNECT_REQUEST)
-            worker_tell(worker_of_peer(target, message.cm.request), &message);
-        else if (message.cm.event == BW_CM_EVENT_DEVICE_REMOVAL)
+        if (message.cm.event == BW_CM_EVENT_CONNECT_REQUEST) {
+            if (!worker_tell(worker_of_peer(target, message.cm.request), &message))
+                bw_cm_id_destroy(message.cm.request); /* and so rejects it */
+        } else if (message.cm.event == BW_CM_EVENT_DEVICE_REMOVAL)
             die("%s", bw_cm_event_str(message.cm.event));
         else if (context != 0)
             worker_tell(&target->workers[context % target->workers_count], &message);
     }
+    return result;
+}
+
+/* Events that cannot be taken, for example because no descriptor is left, are tried again after a pause. */
+static void pause_after(int result)
+{
+    static char said[BW_WHY_MAX];
+    const char *why = bw_last_error();
+
+    if (result == BW_OK || result == BW_EAGAIN)
+        return;
+    if (strncmp(said, why, sizeof said - 1) != 0)
+        fprintf(stderr, "events cannot be taken, it is tried again: %s\n", why);
+    snprintf(said, sizeof said, "%s", why);
+    usleep(100000);
 }
 
 /* An event that concerns no link. */
@@ -271,8 +289,9 @@ static void device_event(void *context, uint32_t type, uint32_t element, uint32_
     CHECK(bw_classify(&fault, &means));
     if (means.scope == BW_SCOPE_DEVICE && means.recovery == BW_RECOVERY_CLOSE_DEVICE)
         die("%s: %s %s", means.name, means.text, means.advice);
-    if (means.recovery != BW_RECOVERY_NONE)
-        fprintf(stderr, "%s %u: %s\n", means.name, number, means.text);
+    if (means.recovery == BW_RECOVERY_NONE)
+        return;
+    fprintf(stderr, "%s %u: %s\n", means.name, number, means.text);
     for (uint32_t i = 0; i < target->workers_count; i++)
         worker_tell(&target->workers[i], &message);
 }
@@ -296,17 +315,27 @@ static void on_signal(int signal)
     stop = 1;
 }
 
+/* Nothing of another computer is waited for: this computer's disk has not done what was begun. */
+static void on_alarm(int signal)
+{
+    static const char text[] = "nvmf-target: ends without its disk, which does not finish what was begun\n";
+
+    (void)signal;
+    _exit(write(STDERR_FILENO, text, sizeof text - 1) < 0 ? EXIT_FAILURE : EXIT_FAILURE);
+}
+
 int main(int argc, char **argv)
 {
     struct target target = {0};
     struct options options = read_options(argc, argv, &target);
     struct sigaction action = {.sa_handler = on_signal};
-    struct message last = {.kind = MESSAGE_STOP};
+    struct sigaction overdue = {.sa_handler = on_alarm};
 
     CHECK(bw_version_check(BW_VERSION));
     setvbuf(stdout, NULL, _IOLBF, 0);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGALRM, &overdue, NULL);
     name_namespace(&target);
     bw_cm_id *listener = listen_at(&target, &options);
     target.backend = options.file ? file_open(options.file, options.size)
@@ -333,12 +362,13 @@ int main(int argc, char **argv)
     while (!stop) {
         poll(fds, 2, 100);
         take_async_events(&target);
-        take_cm_events(&target);
+        pause_after(take_cm_events(&target));
     }
+    alarm(STOP_SECONDS);
 
     CHECK(bw_cm_id_destroy(listener));
     for (uint32_t i = 0; i < target.workers_count; i++)
-        worker_tell(&target.workers[i], &last);
+        worker_stop(&target.workers[i]);
     for (uint32_t i = 0; i < target.workers_count; i++)
         pthread_join(target.workers[i].thread, NULL);
     if (replica != NULL)

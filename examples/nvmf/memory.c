@@ -77,7 +77,7 @@ static void close_memory(struct backend *backend)
 }
 
 static const struct backend_ops ops = {open_lane, close_lane, submit, poll_lane, lane_fd, close_memory,
-                                       NULL};
+                                       NULL, NULL};
 
 struct backend *memory_open(const bw_pd *pd, uint64_t bytes)
 {

@@ -6,13 +6,19 @@
 #define MIRROR_H
 
 #include "target.h"
+#include <poll.h>
 
 enum {
     WINDOW = 64,          /* messages without an answer */
     MESSAGE = 32,         /* bytes of one, and then those of a write */
     ANSWER = 24,
     LINK_SECONDS = 5,     /* that a link may take to recover; then it ends */
-    ANSWER_SECONDS = 10,  /* that a message may wait for its answer while the link works */
+    ANSWER_SECONDS = 5,   /* that a message, or an answer, may wait while the link works */
+    WAIT_SECONDS = 10,    /* that a host's write may wait for the replica, from the arrival of its command on */
+    CANDIDATES = 16,      /* links that have not said Hello */
+    CANDIDATE_LEAST_MS = 250, /* before a candidate has to make room for another one */
+    HELLO_MS = 3000,      /* from accepting a link to its Hello */
+    REFUSED_MS = 500,     /* for the answer to a Hello that is refused */
 };
 
 enum mirror_op {
@@ -47,6 +53,15 @@ static inline void mirror_link_init(bw_link_init *init, bw_qp_init_attr *qp, bw_
     init->seed = now_ms();
 }
 
+/* The answer to this message. */
+static inline void mirror_answer(uint8_t answer[ANSWER], const uint8_t *message, int error, uint64_t value)
+{
+    memset(answer, 0, ANSWER);
+    put64(answer + ANSWER_TOKEN, get64(message + MESSAGE_TOKEN));
+    put32(answer + ANSWER_ERROR, (uint32_t)error);
+    put64(answer + ANSWER_VALUE, value);
+}
+
 /* Why a link has ended, or what it is doing. */
 static inline const char *mirror_why(bw_link *link, bw_link_info *info)
 {
@@ -58,5 +73,33 @@ static inline const char *mirror_why(bw_link *link, bw_link_info *info)
 
 /* Hook of a link: what is wrong with the device ends the program, as it does without a link. */
 void mirror_fault(void *context, const bw_fault *fault, const bw_class *means, uint64_t epoch);
+
+/* A link without a Hello. */
+struct candidate {
+    bw_link *link; /* NULL: the place is free */
+    uint64_t since_ms;
+    bool greets;   /* its Hello is in `message`, and not answered */
+    bool refused;
+    uint8_t *message;
+    uint8_t answer[ANSWER];
+};
+
+/* candidates.c; the replica's thread owns them */
+struct candidates {
+    const bw_pd *pd;
+    bw_listener *listener;
+    bw_region *region;
+    uint32_t lkey;
+    uint64_t accepts_at, pause_ms; /* the pause after links could not be created */
+    char why[BW_WHY_MAX];          /* as said last */
+    struct candidate table[CANDIDATES];
+};
+struct candidates *candidates_create(struct target *target, const char *address, uint32_t port);
+void candidates_destroy(struct candidates *all);
+bool candidates_poll(struct candidates *all, struct replica *replica);
+bool candidates_wait(struct candidates *all, struct pollfd *fds, nfds_t *count);
+
+/* replica.c: 0, and the link is the primary's from then on; or an errno, EALREADY if there is a primary. */
+int replica_greet(struct replica *it, const struct candidate *candidate, uint64_t *name);
 
 #endif

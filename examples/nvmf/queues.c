@@ -4,9 +4,6 @@
  */
 #include "target.h"
 
-static const bw_slab_class classes[] = {{PAGE, 512}, {8 * PAGE, 128}, {MAX_TRANSFER, 96}};
-enum { CLASSES = sizeof classes / sizeof classes[0] };
-
 static bw_region *region_of(struct worker *worker, uint64_t bytes)
 {
     bw_region *region;
@@ -35,9 +32,9 @@ void resources_create(struct worker *worker)
         command->in_capsule = base + (size_t)i * IN_CAPSULE;
         command->capsule = base + (size_t)RECEIVES * IN_CAPSULE + (size_t)i * SQE;
     }
-    CHECK(bw_slab_bytes(classes, CLASSES, &bytes));
+    CHECK(bw_slab_bytes(share_blocks(), BLOCK_SIZES, &bytes));
     worker->region = region_of(worker, bytes);
-    CHECK(bw_slab_create(worker->region, classes, CLASSES, &worker->slab));
+    CHECK(bw_slab_create(worker->region, share_blocks(), BLOCK_SIZES, &worker->slab));
     worker->lane = worker->target->backend->ops->open_lane(worker->target->backend);
     if (worker->lane == NULL)
         die("a worker has no way to its blocks");
@@ -97,15 +94,21 @@ void queues_destroy(struct worker *worker)
     CHECK(bw_comp_channel_destroy(worker->channel));
 }
 
-/* The command goes to the first element, the data behind it to the second, where it is aligned. */
+/*
+ * As many as its hosts may have commands: what a few hosts use stays in the processor's caches.
+ *
+ * The command goes to the first element, the data behind it to the second, where it is aligned.
+ */
 void resources_post_receives(struct worker *worker)
 {
-    while (worker->to_post_count > 0) {
+    uint32_t wanted = share_receives(worker);
+
+    while (worker->to_post_count > 0 && RECEIVES - worker->to_post_count < wanted) {
         bw_recv_wr receives[BATCH];
         bw_sge parts[BATCH][2];
         uint32_t count = 0;
 
-        for (; count < BATCH && worker->to_post_count > 0; count++) {
+        for (; count < BATCH && worker->to_post_count > 0 && RECEIVES - worker->to_post_count < wanted; count++) {
             struct command *command = &worker->commands[worker->to_post[--worker->to_post_count]];
             uint32_t key = worker->receives_info.lkey;
 
@@ -119,21 +122,4 @@ void resources_post_receives(struct worker *worker)
             return;
         }
     }
-}
-
-/* A block of the smallest size that does, or a larger one if those are all taken. */
-bool block_take(struct worker *worker, uint32_t length, bw_block *block)
-{
-    for (int at = 0; at < CLASSES; at++)
-        if (length <= classes[at].length &&
-            bw_slab_take(worker->slab, classes[at].length, block) == BW_OK)
-            return true;
-    return false;
-}
-
-void block_return(struct worker *worker, bw_block *block)
-{
-    if (block->length > 0)
-        CHECK(bw_slab_return(worker->slab, block));
-    block->length = 0;
 }

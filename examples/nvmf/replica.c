@@ -7,9 +7,8 @@
  */
 #include "mirror.h"
 #include <errno.h>
-#include <poll.h>
 
-enum { SLOTS = 2 * WINDOW, SLOT_DATA = MAX_TRANSFER, HELLO_MS = 5000, DRAIN_MS = 1000 };
+enum { SLOTS = 2 * WINDOW, SLOT_DATA = MAX_TRANSFER, DRAIN_MS = 200, TICK_MS = 50 };
 
 /* A message: its receive, what the blocks' lane does for it, and its answer. */
 struct slot {
@@ -17,22 +16,23 @@ struct slot {
     struct replica *of;
     struct io io;
     uint8_t *message, *data;
+    uint64_t since_ms; /* its answer is to be sent */
     uint8_t answer[ANSWER];
 };
 
 struct replica {
     struct target *target;
     pthread_t thread;
-    bw_listener *listener;
+    struct candidates *candidates;
     struct lane *lane;
     bw_region *region;
     uint32_t lkey;
-    bw_link *link;
-    bool greeted, refused;
+    bw_link *link; /* the primary's, or NULL */
     bool complete;
     uint64_t name; /* of the complete copy that it has; 0: of none */
     atomic_bool stop;
     struct slot slots[SLOTS];
+    struct slot hello; /* is only an answer */
 };
 
 void mirror_fault(void *context, const bw_fault *fault, const bw_class *means, uint64_t epoch)
@@ -45,39 +45,47 @@ void mirror_fault(void *context, const bw_fault *fault, const bw_class *means, u
         die("%s: %s %s", means->name, means->text, means->advice);
 }
 
-static void answer(struct slot *slot, int error, uint64_t value)
+static void answer(struct slot *slot, int error)
 {
-    memset(slot->answer, 0, ANSWER);
-    put64(slot->answer + ANSWER_TOKEN, get64(slot->message + MESSAGE_TOKEN));
-    put32(slot->answer + ANSWER_ERROR, (uint32_t)error);
-    put64(slot->answer + ANSWER_VALUE, value);
+    mirror_answer(slot->answer, slot->message, error, 0);
     slot->step = SLOT_ANSWERS;
+    slot->since_ms = now_ms();
 }
 
 static void io_done(struct io *io, int error)
 {
-    answer((struct slot *)((char *)io - offsetof(struct slot, io)), error, 0);
+    answer((struct slot *)((char *)io - offsetof(struct slot, io)), error);
 }
 
-/* 0, or why this primary is not accepted. */
-static int greet(struct replica *it, uint64_t bytes, uint64_t name, bool keeps)
+int replica_greet(struct replica *it, const struct candidate *candidate, uint64_t *has)
 {
     struct target *target = it->target;
+    const uint8_t *at = candidate->message;
+    uint64_t bytes = get64(at + MESSAGE_OFFSET), name = get64(at + MESSAGE_LENGTH);
     int before = it->complete ? ROLE_READY : ROLE_EMPTY;
 
+    *has = it->name;
+    if (it->link != NULL)
+        return EALREADY;
     if (atomic_load(&target->role) == ROLE_PROMOTED)
         return EBUSY;
     if (bytes > target->backend->bytes)
         return ENOSPC;
     /* A primary that has begun with nothing would destroy what it is to copy. */
-    if (it->complete && it->name != name && !keeps)
+    if (it->complete && it->name != name && at[MESSAGE_DURABLE] == 0)
         return EEXIST;
-    if (!it->greeted && !atomic_compare_exchange_strong(&target->role, &before, ROLE_LINKED))
+    if (!atomic_compare_exchange_strong(&target->role, &before, ROLE_LINKED))
         return EBUSY;
-    it->greeted = true;
     it->complete = false;
     if (it->name != name)
         it->name = 0;
+    it->link = candidate->link;
+    CHECK(bw_link_on_fault(it->link, mirror_fault, NULL));
+    for (uint32_t i = 0; i < SLOTS; i++)
+        it->slots[i].step = SLOT_FREE;
+    mirror_answer(it->hello.answer, at, 0, it->name);
+    it->hello.step = SLOT_ANSWERS;
+    it->hello.since_ms = now_ms();
     printf("a primary is there\n");
     return 0;
 }
@@ -87,24 +95,12 @@ static void message(struct replica *it, struct slot *slot, uint32_t came)
     const uint8_t *at = slot->message;
     uint64_t offset = get64(at + MESSAGE_OFFSET), length = get64(at + MESSAGE_LENGTH);
     uint8_t op = at[MESSAGE_OP];
-    int error = 0;
 
-    if (op == MIRROR_HELLO) {
-        error = greet(it, offset, length, at[MESSAGE_DURABLE] != 0);
-        it->refused = error != 0;
-        answer(slot, error, it->name);
-        return;
-    }
-    if (!it->greeted) {
-        answer(slot, EPROTO, 0);
-        it->refused = true;
-        return;
-    }
     if (op == MIRROR_COMPLETE) {
         it->name = length;
         it->complete = true;
         printf("the copy is complete\n");
-        answer(slot, 0, 0);
+        answer(slot, 0);
         return;
     }
     bool writes = op == MIRROR_WRITE, moves = writes || op == MIRROR_ZERO;
@@ -114,12 +110,13 @@ static void message(struct replica *it, struct slot *slot, uint32_t came)
         .offset = moves ? offset : 0,
         .length = moves ? length : 0,
         .data = slot->data,
+        .since_ms = now_ms(),
         .done = io_done,
     };
     /* A completion that was lost, of a message that came, has no length. */
     if ((!moves && op != MIRROR_FLUSH) || (writes && (length > SLOT_DATA || (came != 0 && came - MESSAGE != length))) ||
         (moves && (offset > it->target->backend->bytes || length > it->target->backend->bytes - offset))) {
-        answer(slot, EPROTO, 0);
+        answer(slot, EPROTO);
         return;
     }
     slot->step = SLOT_RUNNING;
@@ -128,7 +125,7 @@ static void message(struct replica *it, struct slot *slot, uint32_t came)
 
 static void completed(struct replica *it, const bw_link_wc *wc)
 {
-    struct slot *slot = &it->slots[wc->wr_id];
+    struct slot *slot = wc->wr_id < SLOTS ? &it->slots[wc->wr_id] : &it->hello;
     bool executed = wc->outcome == BW_OUTCOME_EXECUTED;
 
     if (slot->step == SLOT_SENDING)
@@ -139,10 +136,19 @@ static void completed(struct replica *it, const bw_link_wc *wc)
         slot->step = SLOT_FREE;
 }
 
+static bool send_answer(struct replica *it, struct slot *slot, uint32_t index)
+{
+    if (slot->step != SLOT_ANSWERS || bw_link_get_state(it->link) != BW_LINK_READY ||
+        bw_link_post_send_inline(it->link, index, slot->answer, ANSWER, BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE) != BW_OK)
+        return false;
+    slot->step = SLOT_SENDING;
+    return true;
+}
+
 /* What can be posted: receives, and answers. */
 static void post(struct replica *it)
 {
-    bool sends = false, ready = bw_link_get_state(it->link) == BW_LINK_READY;
+    bool sends = false;
 
     for (uint32_t i = 0; i < SLOTS; i++) {
         struct slot *slot = &it->slots[i];
@@ -154,27 +160,29 @@ static void post(struct replica *it)
             memset(slot->message, 0, MESSAGE);
             if (bw_link_post_recv(it->link, &receive, 1, NULL) == BW_OK)
                 slot->step = SLOT_POSTED;
-        } else if (slot->step == SLOT_ANSWERS && ready &&
-                   bw_link_post_send_inline(it->link, i, slot->answer, ANSWER, BW_SEND_SIGNALED,
-                                            BW_REPLAY_IF_SAFE) == BW_OK) {
-            slot->step = SLOT_SENDING;
-            sends = true;
+        } else {
+            sends |= send_answer(it, slot, i);
         }
     }
+    /* Behind the receives for what the primary says next. */
+    sends |= send_answer(it, &it->hello, SLOTS);
     if (sends)
         bw_link_ring_sq(it->link);
 }
 
-static bool poll_once(struct replica *it)
+/* The primary does not take an answer, although its link works. */
+static bool takes_no_answer(const struct replica *it)
 {
-    bw_link_wc wc[16];
-    int count = bw_link_poll(it->link, wc, 16);
+    uint64_t now = now_ms();
+    bool stuck = false;
 
-    for (int i = 0; i < count; i++)
-        completed(it, &wc[i]);
-    it->target->backend->ops->poll(it->lane);
-    post(it);
-    return count > 0;
+    for (uint32_t i = 0; i <= SLOTS; i++) {
+        const struct slot *slot = i < SLOTS ? &it->slots[i] : &it->hello;
+
+        stuck |= (slot->step == SLOT_SENDING || slot->step == SLOT_ANSWERS) &&
+                 now - slot->since_ms > (LINK_SECONDS + ANSWER_SECONDS) * UINT64_C(1000);
+    }
+    return stuck;
 }
 
 static void drained(void *context, const bw_link_wc *wc)
@@ -183,57 +191,87 @@ static void drained(void *context, const bw_link_wc *wc)
     (void)wc;
 }
 
-/* One primary, until its link ends. */
-static void serve(struct replica *it)
+static void primary_gone(struct replica *it, const char *why)
 {
     const struct backend_ops *backend = it->target->backend->ops;
-    uint64_t since = now_ms();
-    bw_link_info info;
 
-    it->greeted = it->refused = false;
-    for (uint32_t i = 0; i < SLOTS; i++)
-        it->slots[i].step = SLOT_FREE;
-    post(it);
-    while (bw_link_get_state(it->link) < BW_LINK_CLOSED && !atomic_load(&it->stop)) {
-        struct pollfd fds[] = {{.fd = bw_link_fd(it->link), .events = POLLIN},
-                               {.fd = backend->fd(it->lane), .events = POLLIN}};
-
-        if (poll_once(it) || bw_link_arm(it->link) != BW_OK || poll_once(it))
-            continue;
-        poll(fds, 2, 50);
-        /* Who says nothing, or was refused and has read why. */
-        if (!it->greeted && now_ms() - since > (it->refused ? 500 : HELLO_MS))
-            break;
-    }
-    if (it->greeted)
-        printf("the primary is gone: %s\n", mirror_why(it->link, &info));
+    printf("the primary is gone: %s\n", why);
     CHECK(bw_link_drain(it->link, DRAIN_MS, drained, NULL, NULL));
-    for (uint32_t i = 0; i < SLOTS; i++)
-        while (it->slots[i].step == SLOT_RUNNING)
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        while (it->slots[i].step == SLOT_RUNNING) {
+            struct pollfd blocks = {.fd = backend->fd(it->lane), .events = POLLIN};
+
+            poll(&blocks, 1, 10);
             backend->poll(it->lane);
+        }
+    }
     CHECK(bw_link_destroy(it->link));
     it->link = NULL;
-    if (it->greeted) {
-        atomic_store(&it->target->role, it->complete ? ROLE_READY : ROLE_EMPTY);
-        printf(it->complete ? "hosts may come\n" : "the copy is not complete: hosts are rejected\n");
+    atomic_store(&it->target->role, it->complete ? ROLE_READY : ROLE_EMPTY);
+    printf(it->complete ? "hosts may come\n" : "the copy is not complete: hosts are rejected\n");
+}
+
+static bool poll_primary(struct replica *it)
+{
+    bw_link_wc wc[16];
+    bw_link_info info;
+    int count = bw_link_poll(it->link, wc, 16);
+
+    for (int i = 0; i < count; i++)
+        completed(it, &wc[i]);
+    it->target->backend->ops->poll(it->lane);
+    if (count == 0 && bw_link_get_state(it->link) >= BW_LINK_CLOSED) {
+        primary_gone(it, mirror_why(it->link, &info));
+        return true;
     }
+    post(it);
+    return count > 0;
+}
+
+static bool turn(struct replica *it)
+{
+    bool busy = candidates_poll(it->candidates, it);
+
+    if (it->link != NULL)
+        busy |= poll_primary(it);
+    return busy;
+}
+
+/* Until there is something to do, but not longer than until the next look at the clock. */
+static void wait(struct replica *it)
+{
+    struct pollfd fds[CANDIDATES + 3];
+    nfds_t count = 0;
+
+    if (!candidates_wait(it->candidates, fds, &count))
+        return;
+    if (it->link != NULL) {
+        if (bw_link_arm(it->link) != BW_OK)
+            return;
+        fds[count++] = (struct pollfd){.fd = bw_link_fd(it->link), .events = POLLIN};
+        fds[count++] = (struct pollfd){.fd = it->target->backend->ops->fd(it->lane), .events = POLLIN};
+    }
+    /* What came before they were armed wakes nobody. */
+    if (!turn(it))
+        poll(fds, count, TICK_MS);
 }
 
 static void *run(void *argument)
 {
     struct replica *it = argument;
+    uint64_t tick = 0;
 
     while (!atomic_load(&it->stop)) {
-        bw_qp_init_attr qp;
-        bw_connect_attr connect;
-        bw_link_init init;
-
-        mirror_link_init(&init, &qp, &connect);
-        if (bw_link_accept(it->listener, it->target->pd, &init, 100, &it->link) != BW_OK)
+        if (!turn(it))
+            wait(it);
+        if (now_ms() < tick)
             continue;
-        CHECK(bw_link_on_fault(it->link, mirror_fault, NULL));
-        serve(it);
+        tick = now_ms() + TICK_MS;
+        if (it->link != NULL && takes_no_answer(it))
+            primary_gone(it, "it does not take an answer");
     }
+    if (it->link != NULL)
+        primary_gone(it, "this target ends");
     return NULL;
 }
 
@@ -259,9 +297,7 @@ struct replica *replica_start(struct target *target, const char *address, uint32
     it->lane = target->backend->ops->open_lane(target->backend);
     if (it->lane == NULL)
         die("a replica has no way to its blocks");
-    int result = bw_listener_create(target->device, address, port, 4, NULL, &it->listener);
-    if (result != BW_OK)
-        die("%s port %u: %s (%s)", address, port, bw_strerror(result), bw_last_error());
+    it->candidates = candidates_create(target, address, port);
     int error = pthread_create(&it->thread, NULL, run, it);
     if (error != 0)
         die("no thread: %s", strerror(error));
@@ -274,7 +310,7 @@ void replica_stop(struct replica *it)
     atomic_store(&it->stop, true);
     pthread_join(it->thread, NULL);
     it->target->backend->ops->close_lane(it->lane);
-    CHECK(bw_listener_destroy(it->listener));
+    candidates_destroy(it->candidates);
     CHECK(bw_region_destroy(it->region));
     free(it);
 }

@@ -5,8 +5,12 @@
  * The link recovers by itself: writes wait meanwhile. When it ends, because the replica is gone or the cable
  * is cut for too long, what was written since then, or was on its way, is remembered by its chunks, and a new
  * link is asked for every second. When there is one, the chunks are copied, all of them if the replica does
- * not have this primary's copy any more, and the replica learns that it is complete. Meanwhile a write waits
- * for WAIT_MS and then fails, or, if the target is to go on alone, is done without the replica.
+ * not have this primary's copy any more, and the replica learns that it is complete.
+ *
+ * A write has one deadline, WAIT_SECONDS after its command has arrived, whatever is tried until then. It fails
+ * at the deadline, or, if the target is to go on alone, is done without the replica as soon as the link has
+ * ended. An answer is waited for until ANSWER_SECONDS after its message was sent: a message is sent only if
+ * that ends before the deadline of its write, so that an old write does not end a new link.
  *
  * One write at a time for each block: both have the same bytes of two writes that overlap.
  */
@@ -19,9 +23,10 @@
 enum {
     CHUNK = MAX_TRANSFER,
     COPIES = 4,        /* chunks on their way at once */
-    WAIT_MS = 10000,   /* that a write waits for the replica */
+    WAIT_MS = WAIT_SECONDS * 1000,
+    ANSWER_MS = ANSWER_SECONDS * 1000,
+    BEGIN_MS = WAIT_MS - ANSWER_MS, /* from the arrival of a command until it is too late to begin */
     RETRY_MS = 1000,
-    DRAIN_MS = 1000,
     TICK = 10,         /* ms between looks at the clock for what has taken too long */
 };
 
@@ -34,7 +39,8 @@ struct part {
     enum mirror_op op;
     struct io *io;    /* the host's */
     struct io local;
-    uint64_t token, since_ms;
+    uint64_t token;
+    uint64_t sent_ms; /* when its message was last handed to the link */
     bool local_done;  /* nothing of it is on its way here, */
     bool sending;     /* in the link, */
     bool waits;       /* to be sent, */
@@ -50,6 +56,7 @@ struct replicated {
     struct target *target;
     bw_connector *connector;
     bool alone;
+    bool gives_up;     /* the target ends */
     /* The one lane's. */
     struct lane *inner_lane;
     bw_link *link;
@@ -125,7 +132,6 @@ static struct part *take(struct replicated *it, enum kind kind, uint64_t offset,
     found->kind = kind;
     found->of = it;
     found->token = ++it->sequence * WINDOW + (uint64_t)(found - it->parts);
-    found->since_ms = now_ms();
     found->local.offset = offset;
     found->local.length = length;
     return found;
@@ -153,7 +159,7 @@ static void send_part(struct replicated *it, struct part *part)
     put64(message + MESSAGE_LENGTH, part->local.length);
     part->sending = bw_link_post_send(it->link, &wr, 1, BW_REPLAY_IF_SAFE, NULL) == BW_OK;
     part->waits = !part->sending;
-    part->since_ms = now_ms();
+    part->sent_ms = now_ms();
     fault_link(it->target, it->link);
 }
 
@@ -176,13 +182,27 @@ static void local_done(struct io *local, int error)
     finish(part);
 }
 
+/* It is over, without the replica. */
+static void fail(struct part *part)
+{
+    part->error = ENOTCONN;
+    part->answered = true;
+    part->waits = false;
+}
+
+static bool older_than(const struct io *io, uint64_t ms)
+{
+    return now_ms() - io->since_ms >= ms;
+}
+
 /* Without a link: it waits for one, or is done without. */
 static void without_link(struct replicated *it, struct part *part)
 {
     mark(it, part);
     part->waits = part->kind == PART_HOST && !it->alone && !part->answered;
     part->answered |= !part->waits;
-    part->since_ms = now_ms();
+    if (part->waits && (it->gives_up || older_than(part->io, WAIT_MS)))
+        fail(part);
 }
 
 static bool start(struct replicated *it, struct io *io)
@@ -230,6 +250,10 @@ static void submit(struct lane *lane, struct io *io)
 
     if (io->op == IO_READ) {
         it->inner->ops->submit(it->inner_lane, io);
+        return;
+    }
+    if (it->gives_up) {
+        io->done(io, ENOTCONN);
         return;
     }
     if (it->queue == NULL && start(it, io))
@@ -282,7 +306,8 @@ static void link_end(struct replicated *it, const char *why)
         return;
     complain(it, why);
     epoll_ctl(it->epoll, EPOLL_CTL_DEL, bw_link_fd(link), NULL);
-    CHECK(bw_link_drain(link, DRAIN_MS, drained, it, NULL));
+    /* At once: reads go on meanwhile, and what is on its way is marked, to be copied. */
+    CHECK(bw_link_drain(link, 0, drained, it, NULL));
     CHECK(bw_link_destroy(link));
     it->link = NULL;
     it->state = AWAY;
@@ -305,6 +330,8 @@ static void link_begin(struct replicated *it)
 
     mirror_link_init(&init, &qp, &connect);
     it->retry_at = now_ms() + RETRY_MS;
+    if (it->gives_up)
+        return;
     if (bw_link_connect(it->connector, it->target->pd, &init, &it->link) != BW_OK) {
         complain(it, bw_last_error());
         return;
@@ -349,6 +376,7 @@ static void answered(struct replicated *it, const uint8_t *answer)
         link_end(it, error == EBUSY    ? "it serves hosts itself: restart it as a replica to give up its blocks"
                      : error == EEXIST ? "it has the copy of an earlier primary, and this target's memory is empty: let hosts "
                                          "use the replica, or start it anew to give up its blocks"
+                     : error == EALREADY ? "it has another primary"
                      : error == ENOSPC ? "it has fewer blocks than this target"
                                        : strerror(error));
         return;
@@ -360,9 +388,19 @@ static void answered(struct replicated *it, const uint8_t *answer)
             memset(it->dirty, 1, it->chunks);
         it->next_chunk = 0;
         it->state = COPYING;
-        for (uint32_t i = 0; i < WINDOW; i++)
-            if (it->parts[i].waits)
-                send_part(it, &it->parts[i]);
+        for (uint32_t i = 0; i < WINDOW; i++) {
+            struct part *waiting = &it->parts[i];
+
+            if (!waiting->waits)
+                continue;
+            /* Its chunk is marked: it is copied. */
+            if (older_than(waiting->io, BEGIN_MS)) {
+                fail(waiting);
+                finish(waiting);
+            } else {
+                send_part(it, waiting);
+            }
+        }
     } else if (part->op == MIRROR_COMPLETE) {
         it->state = IN_SYNC;
         printf("the replica is complete\n");
@@ -429,6 +467,35 @@ static void completed(struct replicated *it, const bw_link_wc *wc)
     }
 }
 
+/* What has waited for a part of its own, or for the end of another write, until it is too late. */
+static void fail_queued(struct replicated *it, uint64_t ms)
+{
+    struct io *all = it->queue, *failed = NULL;
+
+    it->queue = NULL;
+    it->last = &it->queue;
+    while (all != NULL) {
+        struct io *io = all;
+
+        all = io->next;
+        if (older_than(io, ms)) {
+            io->next = failed;
+            failed = io;
+        } else {
+            io->next = NULL;
+            *it->last = io;
+            it->last = &io->next;
+        }
+    }
+    /* What is done may submit another request: the queue is in order by then. */
+    while (failed != NULL) {
+        struct io *io = failed;
+
+        failed = io->next;
+        io->done(io, ENOTCONN);
+    }
+}
+
 /* What takes too long. */
 static void look_at_clock(struct replicated *it)
 {
@@ -437,22 +504,23 @@ static void look_at_clock(struct replicated *it)
     it->tick_at = now + TICK;
     if (it->link == NULL && now >= it->retry_at)
         link_begin(it);
+    if (it->queue != NULL)
+        fail_queued(it, BEGIN_MS);
     for (uint32_t i = 0; i < WINDOW; i++) {
         struct part *part = &it->parts[i];
-        uint64_t since = part->since_ms > it->unready_ms ? part->since_ms : it->unready_ms;
+        uint64_t since = part->sent_ms > it->unready_ms ? part->sent_ms : it->unready_ms;
 
         if (part->kind == PART_FREE || part->answered)
             continue;
-        if (it->state <= GREETING && part->kind == PART_HOST) {
-            if (now - part->since_ms < WAIT_MS)
-                continue;
-            part->error = ENOTCONN;
-            part->answered = true;
-            part->waits = false;
-            finish(part);
-        } else if (part->local_done && now - since > ANSWER_SECONDS * 1000 && it->link != NULL) {
+        bool sent = it->link != NULL && (part->kind != PART_HOST || it->state >= COPYING) && part->sent_ms != 0;
+        /* A link that recovers has its own time for that, but not more than a write. */
+        if (sent && (now - since > ANSWER_MS || (part->kind == PART_HOST && older_than(part->io, WAIT_MS)))) {
             link_end(it, "it does not answer");
             return;
+        }
+        if (part->kind == PART_HOST && !sent && older_than(part->io, WAIT_MS)) {
+            fail(part);
+            finish(part);
         }
     }
 }
@@ -540,19 +608,41 @@ static struct lane *open_lane(struct backend *backend)
     return (struct lane *)it;
 }
 
+static void give_up(struct lane *lane)
+{
+    struct replicated *it = (struct replicated *)lane;
+
+    if (it->gives_up)
+        return;
+    it->gives_up = true;
+    link_end(it, "this target ends");
+    for (uint32_t i = 0; i < WINDOW; i++) {
+        struct part *part = &it->parts[i];
+
+        if (part->kind == PART_FREE || part->answered)
+            continue;
+        fail(part);
+        finish(part);
+    }
+    fail_queued(it, 0);
+}
+
 /* No host waits for anything, but a copy may be on its way. */
 static void close_lane(struct lane *lane)
 {
     struct replicated *it = (struct replicated *)lane;
     bool busy;
 
-    if (it->link != NULL)
-        link_end(it, "this target ends");
+    give_up(lane);
     do {
+        struct pollfd blocks = {.fd = it->inner->ops->fd(it->inner_lane), .events = POLLIN};
+
         it->inner->ops->poll(it->inner_lane);
         busy = false;
         for (uint32_t i = 0; i < WINDOW; i++)
             busy |= it->parts[i].kind != PART_FREE;
+        if (busy)
+            poll(&blocks, 1, 10);
     } while (busy);
     it->inner->ops->close_lane(it->inner_lane);
     close(it->epoll);
@@ -569,7 +659,8 @@ static void close_replicated(struct backend *backend)
     free(it);
 }
 
-static const struct backend_ops ops = {open_lane, close_lane, submit, poll_lane, lane_fd, close_replicated, arm};
+static const struct backend_ops ops = {open_lane, close_lane, submit, poll_lane, lane_fd, close_replicated, arm,
+                                       give_up};
 
 struct backend *replicated_open(struct target *target, struct backend *inner, const char *host, uint32_t port,
                                 bool alone)

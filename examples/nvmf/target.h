@@ -18,10 +18,13 @@
 #include <string.h>
 
 enum {
-    RECEIVES = 1000,          /* commands of all hosts that a worker has at once */
+    RECEIVES = 9216,          /* commands of all hosts that a worker may have at once */
+    ENTRIES = 8192,           /* of the submission queues of all hosts of a worker */
     BATCH = 64,               /* completions that are polled at once */
-    QUEUES = 128,             /* queues of a worker */
-    IO_QUEUES = 16,           /* I/O queues of a host */
+    QUEUES = 128,             /* queues of a worker; */
+    NEW_QUEUES = 32,          /* of these, without a Connect; */
+    NEW_COMMANDS = 8,         /* and the commands of such a queue */
+    IO_QUEUES = 4,            /* I/O queues of a controller: more are no quicker, because one thread serves them */
     ADMIN_DEPTH = 32,         /* commands of an admin queue */
     IO_DEPTH = 128,           /* commands of an I/O queue */
     IN_CAPSULE = 4096,        /* bytes of data that come with a command */
@@ -32,8 +35,15 @@ enum {
     DISCARD_RANGES = 16,
     READ_DEPTH = 16,          /* READs in flight to a host */
     ASYNC_EVENTS = 4,         /* commands for asynchronous events that are held */
+    BLOCK_SIZES = 3,          /* sizes of blocks for data */
+    MAIL = 512,               /* messages to a worker that it has not read; */
+    MAIL_REQUESTS = 64,       /* and from how many on requests to connect are rejected */
     CONNECT_SECONDS = 10,     /* from accepting a connection to its Connect */
     DISCOVERY_SECONDS = 120,  /* that a host may look at the discovery log without a keep-alive */
+    KEEP_ALIVE_SECONDS = 600, /* the longest time without a command that a host may ask for, and that of one that
+                                 asks for none */
+    HOST_SECONDS = 10,        /* that a host may take for a response, or to give its data */
+    STOP_SECONDS = 5,         /* from SIGTERM to the end of the program */
 };
 
 /* The program ends, with the reason. */
@@ -104,7 +114,11 @@ struct command {
     bool to_host; /* `data` is sent when it succeeds */
     uint32_t length;
     uint8_t *data;
-    bw_block block;   /* `length` is 0 if there is none */
+    bw_block block;   /* `length` is 0 if there is none; otherwise it is one of this host's share */
+    struct host *block_host;
+    uint32_t block_size;
+    uint64_t arrived_ms;
+    uint64_t host_ms; /* since when it waits for the host: its data, or its response */
     uint32_t posted;  /* requests in the send queue */
     void (*run)(struct command *command); /* with the data in place */
     void (*resume)(struct command *command);
@@ -116,6 +130,25 @@ struct command {
 
 enum queue_state { QUEUE_CONNECTED, QUEUE_READY /* after Connect */, QUEUE_CLOSING };
 
+/* What a host has of a worker. */
+struct host {
+    struct host *next;
+    struct address *address;
+    char nqn[NQN_MAX + 1];
+    uint8_t id[16];
+    uint32_t queues, entries, blocks[BLOCK_SIZES];
+    struct command *waiting, **last_waiting; /* for blocks */
+};
+
+/* What the hosts of an address have. */
+struct address {
+    struct address *next;
+    char peer[BW_ADDR_MAX];
+    uint32_t queues, entries, new_queues, blocks[BLOCK_SIZES];
+    struct host *hosts;
+    struct host nobody; /* of queues without a Connect */
+};
+
 /* A connection: an admin queue or an I/O queue of a host. */
 struct queue {
     uint64_t number; /* the context of its id */
@@ -126,6 +159,10 @@ struct queue {
     uint32_t qp_num;
     struct queue *same_hash;
     char peer[BW_ADDR_MAX];
+    struct address *address;
+    struct host *host;
+    uint32_t entries;   /* of the host's share */
+    bool counted_out;   /* of the queues without a Connect */
     uint64_t since_ms;
     uint16_t qid;       /* as the request to connect had it */
     uint16_t size;      /* entries of the submission queue */
@@ -135,6 +172,7 @@ struct queue {
     uint32_t commands;  /* not released */
     uint32_t room;      /* of the send queue, in requests */
     struct command *responses, **last_response; /* to be sent */
+    struct command *waiting, **last_waiting;    /* for room in the send queue */
     bool rings;         /* it is in the worker's list `to_ring` */
     struct queue *next_to_ring;
     struct controller *controller;
@@ -158,9 +196,8 @@ struct controller {
 };
 
 /* What the main thread tells a worker. */
-enum message_kind { MESSAGE_CM, MESSAGE_ASYNC, MESSAGE_STOP };
+enum message_kind { MESSAGE_CM, MESSAGE_ASYNC };
 struct message {
-    struct message *next;
     enum message_kind kind;
     bw_cm_event cm;
     bw_async_event_info async;
@@ -180,7 +217,10 @@ struct worker {
     bw_slab *slab;
     struct lane *lane;
     struct command *commands; /* RECEIVES of them: their index is the wr_id */
-    struct command *waiting, **last_waiting;
+    uint32_t waiting;      /* commands that wait for blocks, of all hosts */
+    struct address *addresses;
+    uint32_t ready_queues, new_queues, entries; /* of all addresses */
+    uint32_t looked_at;    /* of the commands, when they were last asked for what has taken too long */
     struct queue *to_ring; /* that have responses, or READs of which the device does not know */
     uint32_t to_post[RECEIVES]; /* whose receives are to be posted */
     uint32_t to_post_count;
@@ -193,16 +233,21 @@ struct worker {
     uint64_t now_ms;
     bool closing; /* there are queues that close */
     bool stopping, rebuild;
+    atomic_bool stop;
     bool overruns; /* its completion queue is too small */
     int wake; /* an eventfd */
     pthread_mutex_t lock;
-    struct message *mail, **last_mail;
+    struct message *mail; /* a ring of MAIL */
+    uint32_t mail_first, mail_count;
+    bool mail_lost;
     atomic_bool has_mail;
 };
 
 /* worker.c */
 void worker_start(struct target *target, uint32_t number);
-void worker_tell(struct worker *worker, const struct message *message);
+/* False: it has too many messages already. */
+bool worker_tell(struct worker *worker, const struct message *message);
+void worker_stop(struct worker *worker);
 void worker_rebuild(struct worker *worker, const char *why);
 
 /* queues.c: the shared queues and the memory of a worker */
@@ -211,8 +256,16 @@ void resources_destroy(struct worker *worker);
 void resources_post_receives(struct worker *worker);
 void queues_create(struct worker *worker);
 void queues_destroy(struct worker *worker);
-bool block_take(struct worker *worker, uint32_t length, bw_block *block);
-void block_return(struct worker *worker, bw_block *block);
+
+/* shares.c: each returns NULL, or why a host has no more of this */
+const char *share_take_new(struct queue *queue);
+const char *share_take(struct queue *queue, const char *nqn, const uint8_t *id, uint32_t entries);
+void share_give_back_new(struct queue *queue);
+void share_give_back(struct queue *queue);
+uint32_t share_receives(const struct worker *worker);
+const bw_slab_class *share_blocks(void);
+bool block_take(struct command *command, uint32_t length);
+void block_return(struct command *command);
 
 /* connection.c */
 void connection_event(struct worker *worker, const bw_cm_event *event);
@@ -248,7 +301,9 @@ void command_take(struct command *command, uint32_t length, bool or_longer,
 void command_give(struct command *command, uint32_t length, void (*run)(struct command *command));
 void command_submit(struct command *command, enum io_op op, uint64_t offset, uint64_t length,
                     uint8_t *data, void (*done)(struct io *io, int error));
-void command_wait(struct command *command, void (*resume)(struct command *command));
+void command_look_at_clock(struct worker *worker);
+void command_wait_for_block(struct command *command, void (*resume)(struct command *command));
+void command_resume_queue(struct queue *queue);
 void command_finish(struct command *command, uint16_t status);
 
 /* The commands themselves: fabrics.c, admin.c, identify.c, logs.c, io.c */

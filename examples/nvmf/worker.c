@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 50, STOP_MS = 3000 };
+enum { TICK_MS = 50, STOP_MS = 1000, MAIL_BATCH = 8 /* messages that are read at once */ };
 
 uint64_t now_ms(void)
 {
@@ -71,6 +71,8 @@ static void completed(struct worker *worker, const bw_completion *completion)
             failed(queue, completion, BW_QUEUE_SEND);
         queue->room += command->posted;
         command_release(command);
+        if (queue->waiting != NULL)
+            command_resume_queue(queue);
         if (queue->disconnect && queue->commands == 0)
             connection_close(queue, NULL);
         break;
@@ -128,6 +130,15 @@ static void close_all(struct worker *worker, const char *why)
         connection_close(worker->queues[i], why);
 }
 
+/* The target ends: nothing of a worker waits for another computer any more. */
+static void give_up_if_stopped(struct worker *worker)
+{
+    const struct backend_ops *backend = worker->target->backend->ops;
+
+    if (atomic_load(&worker->stop) && backend->give_up != NULL)
+        backend->give_up(worker->lane);
+}
+
 /*
  * The completion queue or the shared receive queue has failed. All connections end; their hosts connect
  * again. What a host got no response for it sends again, so nothing that was acknowledged is lost; what
@@ -140,11 +151,14 @@ static void rebuild(struct worker *worker)
     command_send_all(worker);
     connections_reap(worker, true);
     while (worker->queues_count > 0) {
+        give_up_if_stopped(worker);
         struct pollfd backend = {.fd = worker->target->backend->ops->fd(worker->lane), .events = POLLIN};
 
         poll(&backend, 1, 10);
         worker->target->backend->ops->poll(worker->lane);
         worker->now_ms = now_ms();
+        command_resume_waiting(worker);
+        command_send_all(worker);
         connections_reap(worker, true);
     }
     queues_destroy(worker);
@@ -153,48 +167,74 @@ static void rebuild(struct worker *worker)
     queues_create(worker);
 }
 
-static void read_mail(struct worker *worker)
+/* Whether there is a message: the oldest. */
+static bool next_message(struct worker *worker, struct message *message)
 {
-    struct message *message;
-    uint64_t count;
+    bool any, lost;
 
     pthread_mutex_lock(&worker->lock);
-    message = worker->mail;
-    worker->mail = NULL;
-    worker->last_mail = &worker->mail;
-    atomic_store_explicit(&worker->has_mail, false, memory_order_relaxed);
+    any = worker->mail_count > 0;
+    lost = worker->mail_lost;
+    if (any) {
+        *message = worker->mail[worker->mail_first];
+        worker->mail_first = (worker->mail_first + 1) % MAIL;
+        worker->mail_count--;
+    }
+    worker->mail_lost = false;
+    atomic_store_explicit(&worker->has_mail, worker->mail_count > 0, memory_order_relaxed);
     pthread_mutex_unlock(&worker->lock);
+    if (lost)
+        worker_rebuild(worker, "there were more events than it can keep");
+    return any;
+}
+
+/* Some messages, so that hosts that connect do not keep it from those that are connected. */
+static void read_mail(struct worker *worker)
+{
+    struct message message;
+    uint64_t count;
+
     while (read(worker->wake, &count, sizeof count) < 0 && errno == EINTR)
         ;
-    while (message != NULL) {
-        struct message *next = message->next;
-
-        if (message->kind == MESSAGE_CM)
-            connection_event(worker, &message->cm);
-        else if (message->kind == MESSAGE_ASYNC)
-            async_event(worker, &message->async);
+    for (int i = 0; i < MAIL_BATCH && next_message(worker, &message); i++) {
+        if (message.kind == MESSAGE_CM)
+            connection_event(worker, &message.cm);
         else
-            worker->stopping = true;
-        free(message);
-        message = next;
+            async_event(worker, &message.async);
     }
 }
 
-void worker_tell(struct worker *worker, const struct message *message)
+static void wake(struct worker *worker)
 {
-    struct message *copy = must_calloc(1, sizeof *copy);
     uint64_t one = 1;
 
-    *copy = *message;
-    copy->next = NULL;
-    pthread_mutex_lock(&worker->lock);
-    *worker->last_mail = copy;
-    worker->last_mail = &copy->next;
-    /* Relaxed: the lock orders the list; a worker that sees this late is woken by the descriptor. */
-    atomic_store_explicit(&worker->has_mail, true, memory_order_relaxed);
-    pthread_mutex_unlock(&worker->lock);
     while (write(worker->wake, &one, sizeof one) < 0 && errno == EINTR)
         ;
+}
+
+bool worker_tell(struct worker *worker, const struct message *message)
+{
+    bool request = message->kind == MESSAGE_CM && message->cm.event == BW_CM_EVENT_CONNECT_REQUEST;
+
+    pthread_mutex_lock(&worker->lock);
+    bool room = worker->mail_count < (request ? MAIL_REQUESTS : MAIL);
+    if (room)
+        worker->mail[(worker->mail_first + worker->mail_count++) % MAIL] = *message;
+    else if (!request)
+        worker->mail_lost = true;
+    /* Relaxed: the lock orders the ring; a worker that sees this late is woken by the descriptor. */
+    if (room)
+        atomic_store_explicit(&worker->has_mail, true, memory_order_relaxed);
+    pthread_mutex_unlock(&worker->lock);
+    if (room)
+        wake(worker);
+    return room;
+}
+
+void worker_stop(struct worker *worker)
+{
+    atomic_store(&worker->stop, true);
+    wake(worker);
 }
 
 /* Whether anything was done. */
@@ -203,7 +243,7 @@ static bool turn(struct worker *worker)
     bool busy = poll_completions(worker);
 
     worker->target->backend->ops->poll(worker->lane);
-    if (worker->waiting != NULL)
+    if (worker->waiting > 0)
         command_resume_waiting(worker);
     command_send_all(worker);
     if (worker->to_post_count > 0 && !worker->rebuild)
@@ -253,6 +293,7 @@ static void *run(void *argument)
     uint32_t idle = 0;
 
     while (!worker->stopping || (worker->queues_count > 0 && worker->now_ms < stop_at)) {
+        worker->stopping = atomic_load(&worker->stop);
         if (turn(worker)) {
             idle = 0;
         } else if (++idle > worker->target->spin) {
@@ -268,11 +309,13 @@ static void *run(void *argument)
         if (worker->stopping && stop_at == UINT64_MAX) {
             stop_at = worker->now_ms + STOP_MS;
             close_all(worker, NULL);
+            give_up_if_stopped(worker);
         }
     }
     while (worker->queues_count > 0)
         rebuild(worker);
     resources_destroy(worker);
+    free(worker->mail);
     return NULL;
 }
 
@@ -283,8 +326,7 @@ void worker_start(struct target *target, uint32_t number)
     worker->target = target;
     worker->number = number;
     worker->next_number = number + target->workers_count;
-    worker->last_waiting = &worker->waiting;
-    worker->last_mail = &worker->mail;
+    worker->mail = must_calloc(MAIL, sizeof *worker->mail);
     worker->now_ms = now_ms();
     worker->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (worker->wake < 0)
