@@ -4,7 +4,7 @@
 #     [PARTS=...] check.sh PROGRAMS [WRAPPER...]
 #
 # PROGRAMS is the folder of nvmf-target, nvmf-host and nvmf-hostile; WRAPPER runs each of them, such as
-# "valgrind -q". The parts are: hosts, faults, file, replicated.
+# "valgrind -q". The parts are: hosts, faults, file, replicated, bounds, terminated.
 set -eu
 
 programs=$1
@@ -18,10 +18,10 @@ ended() {
 	status=$?
 	if [ "$status" != 0 ]; then
 		echo "failed with $status; the target:" >&2
-		tail -n 100 "$work/target.log" "$work/replica.log" >&2 || true
+		tail -n 100 "$work"/*.log "$work"/*/said "$work"/*/*.log "$work"/*/*/*.log >&2 || true
 	fi
-	for left in $target $replica; do
-		kill "$left" 2>/dev/null || true
+	for left in $target $replica $(cat "$work/pids" "$work"/*/pids 2>/dev/null); do
+		kill -9 "$left" 2>/dev/null || true
 	done
 	rm -rf "$work"
 }
@@ -102,7 +102,7 @@ file() {
 
 # Waits until this program's log ($1) says something.
 says() {
-	until grep -q "$2" "$work/$1.log"; do
+	until grep -q "$2" "$work/$1.log" 2>"$work/none"; do
 		kill -0 $3
 		sleep 0.05
 	done
@@ -169,6 +169,220 @@ replicated() {
 	replica=
 }
 
-for part in ${PARTS:-hosts faults file replicated}; do
+# Ends a program of a part below, as it should: with nothing left, and within its bound, after which it would end
+# with another status.
+ends() {
+	kill -CONT "$1"
+	kill "$1"
+	wait "$1"
+}
+
+# Hosts that take what they can get, each from an address of its own; and beside them an honest one.
+hogs() {
+	options="-m 16M"
+	serve "$@"
+	at=2
+	for way in silent queues names deaf requests; do
+		"$@" "$programs/nvmf-hog" -d "$device" -a 127.0.0.$at $way 127.0.0.1 >"$work/$way.log" &
+		echo $! >>"$work/pids"
+		eval "$way=$!"
+		at=$((at + 1))
+	done
+	for way in silent queues names deaf requests; do
+		eval "says $way ^holding \$$way"
+	done
+	# One host has two associations, and an address half of everything.
+	grep "^holding 10 queues" "$work/queues.log"
+	[ "$(sed -n 's/^holding \([0-9]*\) .*/\1/p' "$work/names.log")" -le 64 ]
+	for address in 127.0.0.1 127.0.0.3 127.0.0.5; do
+		# The last ones share an address with a hog.
+		arguments="-c 100 -a $address -r 20" host check "$@"
+	done
+	says deaf "^ended after" $deaf
+	grep "does not take a response" "$work/target.log"
+	[ "$(sed -n 's/^ended after \([0-9]*\) ms.*/\1/p' "$work/deaf.log" | head -n 1)" -lt 14000 ]
+	# It ends while they hold what they have.
+	stop
+	# Those of them that ask it again end by themselves.
+	kill $silent $queues $names $deaf $requests 2>"$work/none" || true
+}
+
+# A pair of targets in folder $1, with hosts at port $2, and what the primary is given ($3).
+pair() {
+	folder=$work/$1 port=$2 given=$3
+	shift 3
+	mkdir "$folder"
+	"$@" "$programs/nvmf-target" -d "$device" -p $((port + 1)) -m 4M --replica $((port + 2)) 127.0.0.1 \
+		>"$folder/replica.log" 2>&1 &
+	second=$!
+	echo $second >>"$work/pids"
+	until grep -q " port $((port + 1))" "$folder/replica.log"; do
+		kill -0 $second
+		sleep 0.05
+	done
+	"$@" "$programs/nvmf-target" -d "$device" -p $port -m 4M $given --replicate 127.0.0.1:$((port + 2)) 127.0.0.1 \
+		>"$folder/target.log" 2>&1 &
+	first=$!
+	echo $first >>"$work/pids"
+	until grep -q "^the replica is complete" "$folder/target.log"; do
+		kill -0 $first
+		sleep 0.05
+	done
+}
+
+# A replica that is stopped ($2: STOP) or killed (KILL): a write waits for its deadline and not longer, reads go on, and
+# the primary ends while writes wait.
+gone() {
+	way=$1 port=$2
+	shift 2
+	pair "$way" $port "" "$@"
+	"$@" "$programs/nvmf-host" -d "$device" -p $port -i 8 wait 127.0.0.1 >"$folder/waited.log" &
+	waiter=$!
+	until grep -q "^writing" "$folder/waited.log"; do
+		kill -0 $waiter
+		sleep 0.05
+	done
+	kill -$way $second
+	wait $waiter
+	grep "^waited" "$folder/waited.log"
+	[ "$(sed -n 's/^waited \([0-9]*\) ms.*/\1/p' "$folder/waited.log")" -lt 13000 ]
+	"$@" "$programs/nvmf-host" -d "$device" -p $port -c 1000 write 127.0.0.1 >"$folder/written.log" &
+	waiter=$!
+	until grep -q "^connected" "$folder/written.log"; do
+		kill -0 $waiter
+		sleep 0.05
+	done
+	sleep 0.3
+	ends $first
+	# It got no response: that is what it says.
+	wait $waiter
+	grep "^acknowledged 0" "$folder/written.log"
+	[ $way = KILL ] || ends $second
+}
+
+# The like of one that goes on alone.
+alone() {
+	port=$1
+	shift
+	pair alone $port --alone "$@"
+	kill -STOP $second
+	"$@" "$programs/nvmf-host" -d "$device" -p $port -c 100 -w measure 127.0.0.1
+	ends $first
+	ends $second
+}
+
+# Silent links with a replica do not keep its primary away. Another primary waits, and each program ends as it should.
+links() {
+	"$@" "$programs/nvmf-hog" -d "$device" -p 4501 links 127.0.0.1 >"$work/links.log" &
+	hog=$!
+	echo $hog >>"$work/pids"
+	options="-m 4M --replicate 127.0.0.1:4501"
+	for first in primary replica; do
+		: >"$work/replica.log"
+		"$@" "$programs/nvmf-target" -d "$device" -p 4500 -m 4M --replica 4501 127.0.0.1 >"$work/replica.log" 2>&1 &
+		replica=$!
+		echo $replica >>"$work/pids"
+		says replica " port 4500" $replica
+		says links "^holding" $hog
+		sleep 1
+		begun=$(date +%s)
+		serve "$@"
+		says target "^the replica is complete" $target
+		took=$(($(date +%s) - begun))
+		echo "complete within $took s"
+		[ $took -lt 10 ]
+		if [ $first = primary ]; then
+			"$@" "$programs/nvmf-target" -d "$device" -p 4502 $options 127.0.0.1 >"$work/other.log" 2>&1 &
+			other=$!
+			echo $other >>"$work/pids"
+			says other "another primary" $other
+			ends $other
+			stop
+			says replica "^hosts may come" $replica
+			ends $replica
+		else
+			ends $replica
+			says target "^the replica is gone" $target
+			stop
+		fi
+	done
+	kill $hog || true
+	replica=
+}
+
+# A replica without descriptors left says so, waits meanwhile, and goes on when there are some again.
+descriptors() {
+	: >"$work/replica.log"
+	"$@" "$programs/nvmf-target" -d "$device" -p 4510 -m 4M --replica 4511 127.0.0.1 >"$work/replica.log" 2>&1 &
+	replica=$!
+	says replica " port 4510" $replica
+	prlimit --pid $replica --nofile=$(($(ls /proc/$replica/fd | wc -l) + 1)):4096
+	options="-m 4M --replicate 127.0.0.1:4511"
+	serve "$@"
+	says replica "^no link can be accepted.*ulimit -n" $replica
+	before=$(ticks $replica)
+	sleep 2
+	used=$(($(ticks $replica) - before))
+	echo "$used ticks of the processor in 2 s"
+	[ $used -lt 100 ]
+	prlimit --pid $replica --nofile=4096:4096
+	says target "^the replica is complete" $target
+	stop
+	ends $replica
+	replica=
+}
+
+# Of the processor, in hundredths of a second.
+ticks() {
+	awk '{ print $14 + $15 }' /proc/$1/stat
+}
+
+# Waits on other computers have deadlines, and other hosts go on meanwhile. What waits does so at the same time.
+bounds() {
+	: >"$work/pids"
+	jobs=
+	for job in "gone STOP 4600" "gone KILL 4610" "alone 4620" links descriptors; do
+		(
+			# Its own files.
+			work=$work/${job%% *}${job##* } device=$device-${job##* }
+			mkdir -p "$work"
+			: >"$work/pids"
+			$job "$@" >"$work/said" 2>&1
+		) &
+		jobs="$jobs $!"
+	done
+	hogs "$@"
+	for job in $jobs; do
+		wait $job
+	done
+}
+
+# SIGTERM of a target that nobody uses, with a host that does nothing, and with one that is at work.
+terminated() {
+	options="-m 16M"
+	serve "$@"
+	stop
+	for connected in "queues" "measure"; do
+		serve "$@"
+		if [ $connected = queues ]; then
+			"$@" "$programs/nvmf-hog" -d "$device" queues 127.0.0.1 >"$work/host.log" &
+		else
+			"$@" "$programs/nvmf-host" -d "$device" -c 100000000 -i 32 measure 127.0.0.1 >"$work/host.log" 2>&1 &
+		fi
+		user=$!
+		echo $user >>"$work/pids"
+		until grep -q "^holding\|^connected" "$work/host.log"; do
+			kill -0 $user
+			sleep 0.05
+		done
+		stop
+		[ $connected = measure ] || kill $user || true
+		# What had no response has none: its connection has ended.
+		wait $user || true
+		[ $connected = queues ] || grep "the connection has ended" "$work/host.log"
+	done
+}
+
+for part in ${PARTS:-hosts faults file replicated bounds terminated}; do
 	$part "$@"
 done

@@ -49,12 +49,12 @@ static uint16_t judge(const bw_cm_event *event)
     return event->initiator_depth == 0 ? CM_INVALID_IRD : 0;
 }
 
-static void reject(bw_cm_id *id, uint16_t status, const char *why)
+static void reject(struct worker *worker, bw_cm_id *id, uint16_t status, const char *why)
 {
     uint8_t data[CM_REJECT] = {0};
 
     put16(data + 2, status);
-    fprintf(stderr, "rejected: status %u%s%s\n", status, why ? ": " : "", why ? why : "");
+    worker_log(worker, NULL, stderr, "rejected: status %u%s%s\n", status, why ? ": " : "", why ? why : "");
     bw_cm_reject(id, data, sizeof data);
     bw_cm_id_destroy(id);
 }
@@ -118,17 +118,17 @@ static void requested(struct worker *worker, const bw_cm_event *event)
     uint32_t port;
 
     if (status != 0 || worker->stopping) {
-        reject(event->request, status != 0 ? status : CM_NO_RESOURCES, NULL);
+        reject(worker, event->request, status != 0 ? status : CM_NO_RESOURCES, NULL);
         return;
     }
     if (!serves(worker->target)) {
-        reject(event->request, CM_NO_RESOURCES, "this is a replica, whose primary is there or has not come");
+        reject(worker, event->request, CM_NO_RESOURCES, "this is a replica, whose primary is there or has not come");
         return;
     }
     struct queue *queue = calloc(1, sizeof *queue);
     if (queue == NULL || worker->queues_count == QUEUES) {
         free(queue);
-        reject(event->request, CM_NO_RESOURCES, "too many queues");
+        reject(worker, event->request, CM_NO_RESOURCES, "too many queues");
         return;
     }
     queue->worker = worker;
@@ -143,7 +143,7 @@ static void requested(struct worker *worker, const bw_cm_event *event)
     bw_cm_peer_addr(queue->id, queue->peer, &port);
     const char *why = share_take_new(queue);
     if (why != NULL) {
-        reject(queue->id, CM_NO_RESOURCES, why);
+        reject(worker, queue->id, CM_NO_RESOURCES, why);
         free(queue);
         return;
     }
@@ -151,7 +151,7 @@ static void requested(struct worker *worker, const bw_cm_event *event)
     if (result == BW_OK)
         result = accept_queue(queue, event);
     if (result != BW_OK) {
-        reject(queue->id, CM_NO_RESOURCES, bw_last_error());
+        reject(worker, queue->id, CM_NO_RESOURCES, bw_last_error());
         if (queue->qp != NULL)
             bw_qp_destroy(queue->qp);
         share_give_back(queue);
@@ -192,7 +192,7 @@ void connection_close(struct queue *queue, const char *why)
     if (queue->state == QUEUE_CLOSING)
         return;
     if (why != NULL)
-        fprintf(stderr, "queue %u of %s ends: %s\n", queue->qid, queue->peer, why);
+        worker_log(queue->worker, queue->address, stderr, "queue %u of %s ends: %s\n", queue->qid, queue->peer, why);
     queue->state = QUEUE_CLOSING;
     share_give_back_new(queue);
     queue->since_ms = queue->worker->now_ms;
@@ -210,7 +210,7 @@ static void forget_requests(struct queue *queue)
     struct worker *worker = queue->worker;
 
     if (bw_qp_reset(queue->qp, NULL, NULL) != BW_OK)
-        fprintf(stderr, "queue %u of %s: %s\n", queue->qid, queue->peer, bw_last_error());
+        worker_log(worker, queue->address, stderr, "queue %u of %s: %s\n", queue->qid, queue->peer, bw_last_error());
     for (uint32_t i = 0; i < RECEIVES; i++) {
         struct command *command = &worker->commands[i];
 

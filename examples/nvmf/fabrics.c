@@ -51,7 +51,7 @@ static bool may_have(struct command *command)
 
     if (why == NULL)
         return true;
-    fprintf(stderr, "queue %u of %s is refused: %s\n", queue->qid, queue->peer, why);
+    worker_log(queue->worker, queue->address, stderr, "queue %u of %s is refused: %s\n", queue->qid, queue->peer, why);
     command_finish(command, CONNECT_BUSY);
     return false;
 }
@@ -108,8 +108,8 @@ static void connect_admin(struct command *command)
     controller->next = worker->controllers;
     worker->controllers = controller;
     if (!worker->target->quiet)
-        printf("controller %u: %s%s\n", controller->id, controller->host_nqn,
-               discovery ? " looks around" : "");
+        worker_log(worker, command->queue->address, stdout, "controller %u: %s%s\n", controller->id, controller->host_nqn,
+                   discovery ? " looks around" : "");
     connected(command, controller);
 }
 
@@ -279,6 +279,6 @@ void controller_drop_queue(struct queue *queue)
         if (controller->queues[qid] != NULL)
             connection_close(controller->queues[qid], NULL);
     if (!queue->worker->target->quiet)
-        printf("controller %u: ended\n", controller->id);
+        worker_log(queue->worker, queue->address, stdout, "controller %u: ended\n", controller->id);
     free(controller);
 }

@@ -5,6 +5,7 @@
  *     nvmf-host [OPTION...] measure ADDRESS   requests a second, and how long one takes
  *     nvmf-host [OPTION...] write ADDRESS     writes one after the other, and says how many were acknowledged,
  *     nvmf-host [OPTION...] verify ADDRESS    and whether all of that number are there: elsewhere, later
+ *     nvmf-host [OPTION...] wait ADDRESS      writes at once, until one in each place is told to wait
  *
  * What is on the namespace is lost. `check` expects of wrong commands what the specification says;
  * `--lenient` leaves them out, and those that not every target has, such as Compare.
@@ -16,6 +17,7 @@ struct options {
     struct host host;
     uint32_t rounds, depth, bytes;
     bool write, lenient;
+    uint32_t attempts; /* to connect */
 };
 
 static uint32_t block_shift;
@@ -65,12 +67,12 @@ static void look(struct queue *admin)
         die("a namespace of %llu blocks of 2^%u bytes", (unsigned long long)blocks, block_shift);
 }
 
-static void connect_io(struct queue *io, const struct host *host, uint16_t qid, uint16_t depth,
+static void connect_io(struct queue *io, const struct options *options, uint16_t qid, uint16_t depth,
                        uint16_t controller)
 {
     uint64_t result;
 
-    if (!queue_connect(io, host, qid, depth))
+    if (!queue_connect_patiently(io, &options->host, qid, depth, options->attempts))
         die("the target rejects queue %u: %u", qid, io->rejected);
     uint16_t status = nvme_connect(io, controller, 0, &result);
     if (status != OK)
@@ -417,6 +419,64 @@ static void write_pieces(struct queue *io, const struct options *options)
     printf("acknowledged %u\n", done);
 }
 
+/*
+ * Writes in each slot until it is told that the namespace is not ready, as when a replica is gone; reads go on.
+ * It says how long a write has taken at most.
+ */
+static void wait_for_not_ready(struct queue *io, const struct options *options)
+{
+    uint32_t depth = options->depth < DEPTH_MAX ? options->depth : DEPTH_MAX - 1u;
+    uint32_t written = 0, waiting = depth, reads = 0;
+    bool told[DEPTH_MAX] = {false}, started[DEPTH_MAX] = {false}, reading = false;
+    uint64_t longest = 0, longest_read = 0;
+    struct slot *reader = &io->slots[depth];
+
+    while (waiting > 0) {
+        for (uint32_t i = 0; i < depth; i++) {
+            struct slot *slot = &io->slots[i];
+
+            if (slot->busy || told[i])
+                continue;
+            if (started[i]) {
+                uint64_t took = now_ns() - slot->since_ns;
+
+                longest = took > longest ? took : longest;
+                told[i] = slot->status == NAMESPACE_NOT_READY;
+                if (!told[i])
+                    expect("a write", slot->status, OK);
+                waiting -= told[i];
+                written += !told[i];
+                if (written == 100) {
+                    printf("writing\n");
+                    fflush(stdout);
+                }
+                if (told[i])
+                    continue;
+            }
+            block_fill(io, slot, IO_CMD_WRITE, i * 8u, 4096u >> block_shift);
+            started[i] = true;
+            queue_submit(io, slot, 0);
+        }
+        if (!reader->busy) {
+            uint64_t took = now_ns() - reader->since_ns;
+
+            if (reading) {
+                expect("a read", reader->status, OK);
+                longest_read = took > longest_read ? took : longest_read;
+                reads++;
+            }
+            reading = true;
+            block_fill(io, reader, IO_CMD_READ, 0, 1);
+            queue_submit(io, reader, 0);
+        }
+        queue_poll(io);
+        if (io->lost)
+            die("the connection has ended");
+    }
+    printf("waited %llu ms at most; %u reads, the longest took %llu ms\n", (unsigned long long)longest / 1000000,
+           reads, (unsigned long long)longest_read / 1000000);
+}
+
 /* Of each place the last piece that was acknowledged, or the one that was on its way. */
 static void verify_pieces(struct queue *io, const struct options *options)
 {
@@ -443,7 +503,7 @@ static void verify_pieces(struct queue *io, const struct options *options)
 }
 
 static const char usage[] =
-    "usage: nvmf-host [OPTION...] check|measure|write|verify ADDRESS\n"
+    "usage: nvmf-host [OPTION...] check|measure|write|verify|wait ADDRESS\n"
     "\n"
     "  -p, --port PORT        4420\n"
     "  -n, --nqn NQN          nqn.2014-08.org.nvmexpress:bellwire\n"
@@ -452,7 +512,9 @@ static const char usage[] =
     "  -i, --iodepth COUNT    at once, up to 128; 16\n"
     "  -s, --size BYTES       of a request that is measured; 4096\n"
     "  -w, --write            measure writes\n"
-    "  -l, --lenient          check reads and writes only\n";
+    "  -l, --lenient          check reads and writes only\n"
+    "  -r, --retry COUNT      attempts to connect, each half second, while the target has no resources; 1\n"
+    "  -a, --source ADDRESS   an address of this computer to come from\n";
 
 static uint32_t number(const char *text, uint32_t least, uint32_t most)
 {
@@ -469,17 +531,19 @@ int main(int argc, char **argv)
     static const struct option names[] = {
         {"port", 1, NULL, 'p'},    {"nqn", 1, NULL, 'n'},   {"device", 1, NULL, 'd'},
         {"count", 1, NULL, 'c'},   {"iodepth", 1, NULL, 'i'}, {"size", 1, NULL, 's'},
-        {"write", 0, NULL, 'w'},   {"lenient", 0, NULL, 'l'}, {NULL, 0, NULL, 0},
+        {"write", 0, NULL, 'w'},   {"lenient", 0, NULL, 'l'},
+        {"retry", 1, NULL, 'r'},   {"source", 1, NULL, 'a'}, {NULL, 0, NULL, 0},
     };
     struct options options = {
         .host = {.provider = "rdma", .nqn = "nqn.2014-08.org.nvmexpress:bellwire", .port = 4420},
         .rounds = 2000,
         .depth = 16,
         .bytes = 4096,
+        .attempts = 1,
     };
     int option;
 
-    while ((option = getopt_long(argc, argv, "p:n:d:c:i:s:wl", names, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "p:n:d:c:i:s:wlr:a:", names, NULL)) != -1) {
         switch (option) {
         case 'p':
             options.host.port = number(optarg, 1, 65535);
@@ -502,6 +566,12 @@ int main(int argc, char **argv)
         case 'w':
             options.write = true;
             break;
+        case 'r':
+            options.attempts = number(optarg, 1, 1000);
+            break;
+        case 'a':
+            options.host.source = optarg;
+            break;
         case 'l':
             options.lenient = true;
             break;
@@ -511,19 +581,24 @@ int main(int argc, char **argv)
     }
     const char *command = optind + 2 == argc ? argv[optind] : "";
     bool checks = strcmp(command, "check") == 0, writes = strcmp(command, "write") == 0;
-    bool verifies = strcmp(command, "verify") == 0;
-    if (!checks && !writes && !verifies && strcmp(command, "measure") != 0)
+    bool verifies = strcmp(command, "verify") == 0, waits = strcmp(command, "wait") == 0;
+    if (!checks && !writes && !verifies && !waits && strcmp(command, "measure") != 0)
         die("%s", usage);
     options.host.address = argv[optind + 1];
     memcpy(options.host.id, "bellwire", 8);
     put32(options.host.id + 8, (uint32_t)now_ns());
     CHECK(bw_version_check(BW_VERSION));
+    setvbuf(stdout, NULL, _IOLBF, 0);
 
     static struct queue admin, io;
-    uint16_t controller = host_connect(&admin, &options.host, 30000);
+    uint16_t controller = host_connect(&admin, &options.host, 30000, options.attempts);
     look(&admin);
-    /* A queue has two entries at least. */
-    connect_io(&io, &options.host, 1, (uint16_t)(options.depth < 2 ? 2 : options.depth), controller);
+    /* A queue has two entries at least; `wait` reads in one more. */
+    uint16_t depth = (uint16_t)(options.depth + (waits && options.depth < DEPTH_MAX));
+    if (depth < 2)
+        depth = 2;
+    connect_io(&io, &options, 1, depth, controller);
+    printf("connected\n");
     if (checks) {
         verify(&io, options.rounds);
         if (!options.lenient) {
@@ -534,6 +609,8 @@ int main(int argc, char **argv)
         }
     } else if (writes) {
         write_pieces(&io, &options);
+    } else if (waits) {
+        wait_for_not_ready(&io, &options);
     } else if (verifies) {
         verify_pieces(&io, &options);
     } else {

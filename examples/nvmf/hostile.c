@@ -208,7 +208,7 @@ int main(int argc, char **argv)
 
     static struct queue admin;
     uint16_t status;
-    host_connect(&admin, &host, 0);
+    host_connect(&admin, &host, 0, 5);
     nvme_identify(&admin, 1, 0, &status);
     if (status != OK)
         die("an honest host is not served: %x", status);

@@ -65,6 +65,8 @@ enum { RECEIVE = DEPTH_MAX };
 
 static void post_receive(struct queue *queue, uint64_t index)
 {
+    if (queue->deaf)
+        return;
     bw_sge sge = {(uint64_t)(uintptr_t)response_of(queue, index), CQE, queue->memory.lkey};
     bw_recv_wr receive = {RECEIVE + index, &sge, 1, 0};
 
@@ -86,7 +88,7 @@ static void create_qp(struct queue *queue)
     CHECK(bw_qp_create(queue->pd, queue->cq, queue->cq, &attr, &queue->qp));
 }
 
-bool queue_connect(struct queue *queue, const struct host *host, uint16_t qid, uint16_t depth)
+void queue_request(struct queue *queue, const struct host *host, uint16_t qid, uint16_t depth)
 {
     uint8_t request[CM_REQUEST] = {0};
     bw_cm_param param;
@@ -97,7 +99,7 @@ bool queue_connect(struct queue *queue, const struct host *host, uint16_t qid, u
     queue->depth = depth;
     CHECK(bw_cm_channel_create(host->provider, &queue->channel));
     CHECK(bw_cm_id_create(queue->channel, BW_PS_TCP, NULL, &queue->id));
-    CHECK(bw_cm_resolve_addr(queue->id, NULL, host->address, host->port, PATIENCE_MS));
+    CHECK(bw_cm_resolve_addr(queue->id, host->source, host->address, host->port, PATIENCE_MS));
     expect(queue, BW_CM_EVENT_ADDR_RESOLVED, BW_CM_EVENT_ADDR_RESOLVED);
     CHECK(bw_cm_resolve_route(queue->id, PATIENCE_MS));
     expect(queue, BW_CM_EVENT_ROUTE_RESOLVED, BW_CM_EVENT_ROUTE_RESOLVED);
@@ -123,9 +125,28 @@ bool queue_connect(struct queue *queue, const struct host *host, uint16_t qid, u
     param.retry_count = 7;
     param.rnr_retry_count = 7;
     CHECK(bw_cm_connect(queue->id, queue->qp, &param));
+}
+
+bool queue_connect(struct queue *queue, const struct host *host, uint16_t qid, uint16_t depth)
+{
+    queue_request(queue, host, qid, depth);
     if (expect(queue, BW_CM_EVENT_CONNECT_RESPONSE, BW_CM_EVENT_REJECTED) == BW_CM_EVENT_REJECTED)
         return false;
     CHECK(bw_cm_establish(queue->id, queue->qp));
+    return true;
+}
+
+bool queue_connect_patiently(struct queue *queue, const struct host *host, uint16_t qid, uint16_t depth,
+                             uint32_t attempts)
+{
+    const struct timespec pause = {0, 500000000};
+
+    for (uint32_t attempt = 1; !queue_connect(queue, host, qid, depth); attempt++) {
+        if (attempt >= attempts || (queue->rejected != 0 && queue->rejected != CM_NO_RESOURCES))
+            return false;
+        queue_destroy(queue);
+        nanosleep(&pause, NULL);
+    }
     return true;
 }
 
@@ -307,12 +328,12 @@ struct slot *nvme_identify(struct queue *queue, uint8_t cns, uint32_t namespace_
     return slot;
 }
 
-uint16_t host_connect(struct queue *admin, const struct host *host, uint32_t keep_alive_ms)
+uint16_t host_connect(struct queue *admin, const struct host *host, uint32_t keep_alive_ms, uint32_t attempts)
 {
     uint64_t controller, value = 0;
     uint16_t status;
 
-    if (!queue_connect(admin, host, 0, 32))
+    if (!queue_connect_patiently(admin, host, 0, 32, attempts))
         die("the target rejects its admin queue: %u", admin->rejected);
     status = nvme_connect(admin, ANY_CONTROLLER, keep_alive_ms, &controller);
     if (status != OK)

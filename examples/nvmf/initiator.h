@@ -33,6 +33,7 @@ uint64_t now_ns(void);
 
 struct host {
     const char *provider, *address, *nqn;
+    const char *source; /* an address of this computer, or NULL */
     uint32_t port;
     uint8_t id[16];
     /* Private data of the request to connect; NULL: the right ones. */
@@ -62,14 +63,20 @@ struct queue {
     bw_region_info memory;
     uint16_t qid, depth;
     bool lost;
+    bool deaf; /* takes no responses: no receives are posted */
     uint16_t rejected; /* the target's reason */
     int32_t reason;    /* the communication manager's */
     uint32_t busy;
     struct slot slots[DEPTH_MAX];
 };
 
+/* Asks for a queue; what the target replies is not waited for. */
+void queue_request(struct queue *queue, const struct host *host, uint16_t qid, uint16_t depth);
 /* Connects a queue pair for this queue. False: the target has rejected it. */
 bool queue_connect(struct queue *queue, const struct host *host, uint16_t qid, uint16_t depth);
+/* Another attempt each half second while the target has no resources for it. */
+bool queue_connect_patiently(struct queue *queue, const struct host *host, uint16_t qid, uint16_t depth,
+                             uint32_t attempts);
 void queue_destroy(struct queue *queue);
 
 /* A command without data in this slot, which is free; and in any free slot. */
@@ -93,6 +100,6 @@ uint16_t nvme_get_property(struct queue *queue, uint32_t offset, bool wide, uint
 struct slot *nvme_identify(struct queue *queue, uint8_t cns, uint32_t namespace_id, uint16_t *status);
 
 /* An admin queue with an enabled controller. Ends the program when it cannot be had. */
-uint16_t host_connect(struct queue *admin, const struct host *host, uint32_t keep_alive_ms);
+uint16_t host_connect(struct queue *admin, const struct host *host, uint32_t keep_alive_ms, uint32_t attempts);
 
 #endif

@@ -10,10 +10,10 @@ enum {
     /* Entries are those of submission queues. */
     HOST_QUEUES = 2 * (1 + IO_QUEUES), /* a host that connects again may be here twice */
     HOST_ENTRIES = 2 * (ADMIN_DEPTH + IO_QUEUES * IO_DEPTH),
-    ADDRESS_QUEUES = QUEUES / 2,
+    ADDRESS_QUEUES = (QUEUES - NEW_QUEUES) / 2,
     ADDRESS_ENTRIES = ENTRIES / 2,
     ADDRESS_NEW = NEW_QUEUES / 2,
-    NEW_LEAST_MS = 500, /* before a queue without a Connect has to make room for another one */
+    NEW_LEAST_MS = 100, /* before a queue without a Connect has to make room for another one */
     HOST_BLOCKS = 4,    /* of each size, a quarter; */
     ADDRESS_BLOCKS = 2, /* and of an address a half */
 };
@@ -22,7 +22,7 @@ static void free_address(struct worker *worker, struct address *address)
 {
     struct address **at = &worker->addresses;
 
-    if (address->queues > 0 || address->new_queues > 0 || address->hosts != NULL)
+    if (address->users > 0)
         return;
     while (*at != address)
         at = &(*at)->next;
@@ -49,7 +49,7 @@ static struct address *address_of(struct worker *worker, const char *peer)
     return at;
 }
 
-/* The one that has waited the longest for its Connect, of this address or of any. */
+/* The queue of this address that has waited the longest for its Connect. */
 static struct queue *oldest_new(struct worker *worker, const struct address *address)
 {
     struct queue *oldest = NULL;
@@ -57,31 +57,52 @@ static struct queue *oldest_new(struct worker *worker, const struct address *add
     for (uint32_t i = 0; i < worker->queues_count; i++) {
         struct queue *at = worker->queues[i];
 
-        if (at->state == QUEUE_CONNECTED && (address == NULL || at->address == address) &&
+        if (at->state == QUEUE_CONNECTED && at->address == address &&
             (oldest == NULL || at->since_ms < oldest->since_ms))
             oldest = at;
     }
     return oldest;
 }
 
+/*
+ * Makes room for a queue without a Connect. An address that has its share loses its oldest one, if that has had some
+ * time. When all addresses together have too many, the one with the most loses one to an address with fewer.
+ */
+static const char *make_room(struct worker *worker, struct address *address)
+{
+    static const char why[] = "others wait for its place, and no Connect came";
+    struct address *most = address;
+
+    if (address->new_queues == ADDRESS_NEW) {
+        struct queue *oldest = oldest_new(worker, address);
+
+        if (worker->now_ms - oldest->since_ms < NEW_LEAST_MS)
+            return "too many queues of its address are without a Connect";
+        connection_close(oldest, why);
+    }
+    if (worker->new_queues < NEW_QUEUES)
+        return NULL;
+    for (struct address *at = worker->addresses; at != NULL; at = at->next)
+        if (at->new_queues > most->new_queues)
+            most = at;
+    if (most->new_queues <= address->new_queues + 1)
+        return "too many queues are without a Connect";
+    connection_close(oldest_new(worker, most), why);
+    return NULL;
+}
+
 const char *share_take_new(struct queue *queue)
 {
     struct worker *worker = queue->worker;
     struct address *address = address_of(worker, queue->peer);
+    const char *why = address == NULL ? "no memory" : make_room(worker, address);
 
-    if (address == NULL)
-        return "no memory";
-    bool of_address = address->new_queues == ADDRESS_NEW;
-    if (of_address || worker->new_queues == NEW_QUEUES) {
-        struct queue *oldest = oldest_new(worker, of_address ? address : NULL);
-
-        if (oldest != NULL && worker->now_ms - oldest->since_ms >= NEW_LEAST_MS)
-            connection_close(oldest, "others wait for its place, and no Connect came");
-        if (address->new_queues == ADDRESS_NEW || worker->new_queues == NEW_QUEUES) {
+    if (why != NULL) {
+        if (address != NULL)
             free_address(worker, address);
-            return of_address ? "too many queues of its address are without Connect" : "too many queues are without Connect";
-        }
+        return why;
     }
+    address->users++;
     address->new_queues++;
     worker->new_queues++;
     queue->address = address;
@@ -179,6 +200,7 @@ void share_give_back(struct queue *queue)
         worker->entries -= queue->entries;
         free_host(host);
     }
+    address->users--;
     free_address(worker, address);
 }
 

@@ -21,8 +21,8 @@ enum {
     RECEIVES = 9216,          /* commands of all hosts that a worker may have at once */
     ENTRIES = 8192,           /* of the submission queues of all hosts of a worker */
     BATCH = 64,               /* completions that are polled at once */
-    QUEUES = 128,             /* queues of a worker; */
-    NEW_QUEUES = 32,          /* of these, without a Connect; */
+    QUEUES = 192,             /* queues of a worker; */
+    NEW_QUEUES = 64,          /* of these, without a Connect; */
     NEW_COMMANDS = 8,         /* and the commands of such a queue */
     IO_QUEUES = 4,            /* I/O queues of a controller: more are no quicker, because one thread serves them */
     ADMIN_DEPTH = 32,         /* commands of an admin queue */
@@ -130,6 +130,12 @@ struct command {
 
 enum queue_state { QUEUE_CONNECTED, QUEUE_READY /* after Connect */, QUEUE_CLOSING };
 
+/* Lines of the log since a time. */
+struct lines {
+    uint64_t since_ms;
+    uint32_t count;
+};
+
 /* What a host has of a worker. */
 struct host {
     struct host *next;
@@ -144,7 +150,9 @@ struct host {
 struct address {
     struct address *next;
     char peer[BW_ADDR_MAX];
+    uint32_t users; /* queues, also those that close */
     uint32_t queues, entries, new_queues, blocks[BLOCK_SIZES];
+    struct lines lines;
     struct host *hosts;
     struct host nobody; /* of queues without a Connect */
 };
@@ -236,6 +244,7 @@ struct worker {
     atomic_bool stop;
     bool overruns; /* its completion queue is too small */
     int wake; /* an eventfd */
+    struct lines lines;    /* of no address */
     pthread_mutex_t lock;
     struct message *mail; /* a ring of MAIL */
     uint32_t mail_first, mail_count;
@@ -248,6 +257,8 @@ void worker_start(struct target *target, uint32_t number);
 /* False: it has too many messages already. */
 bool worker_tell(struct worker *worker, const struct message *message);
 void worker_stop(struct worker *worker);
+/* A line for what a host has done. Those of an address beyond a number each second are left out, and counted. */
+void worker_log(struct worker *worker, struct address *address, FILE *to, const char *format, ...) __attribute__((format(printf, 4, 5)));
 void worker_rebuild(struct worker *worker, const char *why);
 
 /* queues.c: the shared queues and the memory of a worker */

@@ -5,11 +5,12 @@
 #include "target.h"
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 50, STOP_MS = 1000, MAIL_BATCH = 8 /* messages that are read at once */ };
+enum { TICK_MS = 50, STOP_MS = 1000, LOG_LINES = 10 /* a second */, MAIL_BATCH = 8 /* messages that are read at once */ };
 
 uint64_t now_ms(void)
 {
@@ -17,6 +18,25 @@ uint64_t now_ms(void)
 
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
+}
+
+void worker_log(struct worker *worker, struct address *address, FILE *to, const char *format, ...)
+{
+    struct lines *lines = address != NULL ? &address->lines : &worker->lines;
+    uint64_t now = now_ms();
+    va_list arguments;
+
+    if (now - lines->since_ms >= 1000) {
+        if (lines->count > LOG_LINES)
+            fprintf(stderr, "%u lines more were left out\n", lines->count - LOG_LINES);
+        lines->since_ms = now;
+        lines->count = 0;
+    }
+    if (++lines->count > LOG_LINES)
+        return;
+    va_start(arguments, format);
+    vfprintf(to, format, arguments);
+    va_end(arguments);
 }
 
 /* A connection whose request has failed is over. */
