@@ -3157,6 +3157,17 @@ int bw_cm_tried(const struct bw_cm_id *id,
                 char *text,
                 size_t size);
 
+// Writes to `text`, of `size` bytes, why the id could not connect, where the number of the event
+// `BW_CM_EVENT_REJECTED` or `BW_CM_EVENT_UNREACHABLE` says less: for example, the listener's process belongs to
+// another user's fabric. A text that is longer is cut off. It is empty if the event says everything that is known.
+// Returns the length of the whole text, without the NUL.
+//
+// Errors: `BW_EINVAL` if `size` is 0, `BW_ENULL`.
+// Thread: any.
+int bw_cm_why_refused(const struct bw_cm_id *id,
+                      char *text,
+                      size_t size);
+
 // Writes the id's local address, of at most `BW_ADDR_MAX` characters including its NUL, and its port
 // (`rdma_get_local_addr`). A link-local address has its interface, as in "fe80::1%eth0".
 //

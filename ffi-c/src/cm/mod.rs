@@ -426,23 +426,53 @@ pub unsafe extern "C" fn bw_cm_tried(id: *const bw_cm_id, text: *mut c_char, siz
     guard(|| {
         // SAFETY: the header's conventions on handles.
         let tried = address::list(&unsafe { get(id, "id")? }.id.tried());
-        if text.is_null() {
-            return Err(Failure::null("the place for the text"));
-        }
-        let room = size
-            .checked_sub(1)
-            .ok_or_else(|| Failure::new(BW_EINVAL, "size is 0: the NUL needs room"))?;
-        let mut end = tried.len().min(room);
-        while !tried.is_char_boundary(end) {
-            end -= 1;
-        }
-        // SAFETY: not NULL; the caller guarantees `size` bytes, of which at most `room` and the NUL are written.
-        unsafe {
-            text.copy_from_nonoverlapping(tried.as_ptr().cast(), end);
-            text.add(end).write(0);
-        }
-        Ok(i32::try_from(tried.len()).unwrap_or(i32::MAX))
+        // SAFETY: the caller guarantees `size` bytes.
+        unsafe { put_text(&tried, text, size) }
     })
+}
+
+/// Writes to `text`, of `size` bytes, why the id could not connect, where the number of the event
+/// `BW_CM_EVENT_REJECTED` or `BW_CM_EVENT_UNREACHABLE` says less: for example, the listener's process belongs to
+/// another user's fabric. A text that is longer is cut off. It is empty if the event says everything that is known.
+/// Returns the length of the whole text, without the NUL.
+///
+/// Errors: `BW_EINVAL` if `size` is 0, `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_cm_why_refused(
+    id: *const bw_cm_id,
+    text: *mut c_char,
+    size: usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the header's conventions on handles.
+        let why = unsafe { get(id, "id")? }.id.why_refused();
+        // SAFETY: the caller guarantees `size` bytes.
+        unsafe { put_text(why.as_deref().unwrap_or_default(), text, size) }
+    })
+}
+
+/// Writes as much of the text as there is room for, and its NUL. Returns the length of the whole text.
+///
+/// # Safety
+/// `to` is NULL, or `size` bytes may be written.
+unsafe fn put_text(text: &str, to: *mut c_char, size: usize) -> Result<c_int, Failure> {
+    if to.is_null() {
+        return Err(Failure::null("the place for the text"));
+    }
+    let room = size
+        .checked_sub(1)
+        .ok_or_else(|| Failure::new(BW_EINVAL, "size is 0: the NUL needs room"))?;
+    let mut end = text.len().min(room);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    // SAFETY: not NULL; the caller guarantees `size` bytes, of which at most `room` and the NUL are written.
+    unsafe {
+        to.copy_from_nonoverlapping(text.as_ptr().cast(), end);
+        to.add(end).write(0);
+    }
+    Ok(i32::try_from(text.len()).unwrap_or(i32::MAX))
 }
 
 /// Writes the id's local address, of at most `BW_ADDR_MAX` characters including its NUL, and its port

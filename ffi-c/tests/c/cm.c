@@ -119,6 +119,35 @@ static void addresses(void)
     OK(bw_cm_id_destroy(id));
 }
 
+/* A refusal says why in words where the event's number does not. */
+static void refusal(void)
+{
+    uint32_t port;
+    bw_cm_id *id;
+    bw_device *device;
+    bw_pd *pd;
+    char text[256], start[7];
+    struct end end;
+
+    OK(bw_cm_id_destroy(listener_of(BW_PS_TCP, &contexts[0], &port)));
+    id = route(BW_PS_TCP, &contexts[0], port);
+    EXPECT(bw_cm_why_refused(id, text, sizeof text) == 0 && text[0] == '\0');
+    EXPECT(bw_cm_why_refused(id, text, 0) == BW_EINVAL);
+    end = end_of(id, &device, &pd, BW_QPT_RC);
+    OK(bw_cm_init_qp(id, end.qp, 0));
+    OK(bw_cm_connect(id, end.qp, NULL));
+    next(BW_CM_EVENT_REJECTED, &contexts[0]);
+    EXPECT(bw_cm_why_refused(id, text, sizeof text) == (int)strlen(text));
+    EXPECT(strncmp(text, "nobody listens at 127.0.0.1:", 28) == 0);
+    EXPECT(bw_cm_why_refused(id, start, sizeof start) == (int)strlen(text));
+    EXPECT(strcmp(start, "nobody") == 0);
+    OK(bw_cm_id_destroy(id));
+    silence();
+    end_destroy(&end);
+    OK(bw_pd_destroy(pd));
+    OK(bw_device_close(device));
+}
+
 static void connections(void)
 {
     bw_device *devices[2];
@@ -387,7 +416,7 @@ int main(int argc, char **argv)
         address = argv[2];
     OK(bw_cm_channel_create(argc == 3 ? argv[1] : "soft", &channel));
     if (argc != 3)
-        addresses();
+        addresses(), refusal();
     connections();
     on_ids();
     datagrams();

@@ -784,6 +784,8 @@ static void managed(void)
     NUL(bw_cm_set_option(NULL, BW_CM_TOS, 0));
     NUL(bw_cm_tried(NULL, host, sizeof host));
     NUL(bw_cm_tried(id, NULL, 1));
+    NUL(bw_cm_why_refused(NULL, host, sizeof host));
+    NUL(bw_cm_why_refused(id, NULL, 1));
     NUL(bw_cm_local_addr(NULL, host, &port));
     NUL(bw_cm_local_addr(id, NULL, &port));
     NUL(bw_cm_local_addr(id, host, NULL));
