@@ -6,6 +6,7 @@ use crate::link::Dispatcher;
 use crate::memory::fork::Life;
 use crate::memory::{Mapping, MappingBuilder};
 use crate::pd::Pd;
+use crate::pinned::headroom;
 use crate::provider::Hca;
 use crate::qp::Endpoint;
 use crate::soft::{HcaConfig, Running};
@@ -66,6 +67,7 @@ impl Device {
     /// [`Error::UnknownDevice`], which says why devices are missing; [`Error::Io`]: the system has no
     /// descriptor left; for a fabric those of [`join`](Self::join).
     pub fn open(name: &str) -> Result<Self, Error> {
+        headroom()?;
         match name {
             "auto" => Self::auto(),
             _ => Self::of(Hca::open(name)?),
@@ -116,6 +118,7 @@ impl Device {
     /// # Errors
     /// [`Error::Memory`]; [`Error::Io`]: the system has no thread for engine mode, or no descriptor left.
     pub fn try_soft(config: HcaConfig) -> Result<Self, Error> {
+        headroom()?;
         Self::of(Running::start(config)?.into())
     }
 
@@ -127,6 +130,7 @@ impl Device {
     /// [`Error::FabricName`]; [`Error::FabricClock`]; [`Error::Exhausted`]: the fabric has 4096 nodes already;
     /// [`Error::Io`]: the system refuses a descriptor or memory.
     pub fn join(fabric: &str, config: HcaConfig) -> Result<Self, Error> {
+        headroom()?;
         let running = Running::join(config, fabric)?;
         running.meet();
         Self::of(running.into())

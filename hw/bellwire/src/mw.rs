@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::pd::Pd;
+use crate::pinned::headroom;
 use crate::qp::{Binds, Qp, QpSendQueue};
 use bellwire_core::queue::PostError;
 use bellwire_core::wqe::{Address, BindMw, BindMwInfo, BindMwType1, UnbindMw, UnbindMwType1};
@@ -59,6 +60,7 @@ impl Pd {
     /// # Errors
     /// No key is left.
     pub fn alloc_mw(&self, kind: MwType) -> Result<Mw, Error> {
+        headroom()?;
         Ok(Mw {
             rkey: self.device().hca.alloc_mw(self, kind)?,
             kind,

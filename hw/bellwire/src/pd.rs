@@ -7,6 +7,7 @@ pub use elsewhere::Rereg;
 use crate::device::Device;
 use crate::error::Error;
 use crate::memory::{Mapping, Use, probe};
+use crate::pinned::headroom;
 use crate::provider::PdSide;
 use crate::soft::ShownMemory;
 use crate::verbs;
@@ -91,6 +92,7 @@ impl Pd {
         length: usize,
         access: AccessFlags,
     ) -> Result<Mr, Error> {
+        headroom()?;
         let addr = ptr.as_ptr().expose_provenance() as u64;
         check_region(addr, length as u64, access)?;
         if self.device().hca.soft().is_some() && !access.contains(AccessFlags::ON_DEMAND) {

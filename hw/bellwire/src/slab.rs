@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::pd::{Mr, Region};
 use crate::pinned::defaults;
+use crate::pinned::headroom;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::slab::{
     self, Block, BlockMeta, ClassLayout, SlabClass, SlabRegion, TakeError, block_count,
@@ -92,6 +93,7 @@ impl Slab {
     /// [`Error::NotExclusive`]: others can access the region; [`Error::Slab`]: the layout is impossible, or
     /// does not fit.
     pub fn new(region: Region, layout: &[ClassLayout]) -> Result<Self, Error> {
+        headroom()?;
         let open = region.mr().access() - OWN;
         if !open.is_empty() || region.mapping().fd().is_some() {
             return Err(Error::NotExclusive {

@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::pinned::headroom;
 use crate::provider::XrcdSide;
 use crate::soft::XrcDomain;
 use crate::verbs;
@@ -24,6 +25,7 @@ impl Device {
     /// # Errors
     /// [`Error::Unsupported`]: the device has no XRC.
     pub fn open_xrcd(&self) -> Result<Xrcd, Error> {
+        headroom()?;
         self.xrcd(None)
     }
 
@@ -38,6 +40,7 @@ impl Device {
     /// [`Error::XrcdOfFile`]: the mode does not allow it; [`Error::Unsupported`]: the device has no XRC;
     /// [`Error::Io`].
     pub fn open_xrcd_of(&self, file: BorrowedFd<'_>, mode: XrcdMode) -> Result<Xrcd, Error> {
+        headroom()?;
         self.xrcd(Some((file, mode)))
     }
 

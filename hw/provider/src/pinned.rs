@@ -3,8 +3,8 @@
 
 use crate::error::Error;
 use bellwire_memory::MemoryError;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::HashMap;
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::io;
 use std::iter::repeat_with;
@@ -165,6 +165,53 @@ pub fn room_for<T>(items: &mut Vec<T>, count: usize) -> Result<(), Error> {
     reserved.map_err(|_| no_memory(count.saturating_mul(size_of::<T>())))
 }
 
+/// Reserves room for `count` items in total, including those already in the queue.
+///
+/// # Errors
+/// There is not enough memory for them.
+pub fn room_in_queue<T>(items: &mut VecDeque<T>, count: usize) -> Result<(), Error> {
+    let reserved = items.try_reserve(count.saturating_sub(items.len()));
+    reserved.map_err(|_| no_memory(count.saturating_mul(size_of::<T>())))
+}
+
+/// A value in memory of its own.
+///
+/// # Errors
+/// There is not enough memory for it.
+pub fn boxed<T>(value: T) -> Result<Box<T>, Error> {
+    let layout = Layout::new::<T>();
+    if layout.size() == 0 {
+        // Which allocates nothing.
+        return Ok(Box::new(value));
+    }
+    // SAFETY: the size is not zero.
+    let Some(place) = NonNull::new(unsafe { alloc(layout) }.cast::<T>()) else {
+        return Err(no_memory(layout.size()));
+    };
+    // SAFETY: allocated by the global allocator, with the layout of the type, and written before it is used.
+    unsafe {
+        place.write(value);
+        Ok(Box::from_raw(place.as_ptr()))
+    }
+}
+
+/// Memory that a call of set-up finds available before it begins: more than all that it takes in pieces of less than
+/// [`SMALL`], whose refusal the standard library answers by ending the process.
+pub const HEADROOM: usize = 60_000;
+
+/// Pieces of memory of this size, in bytes, and larger ones are refused with an error. `Arc`, threads and B-trees of the
+/// standard library end the process instead, so what they take is smaller, and of a size that neither the program nor a
+/// peer decides.
+pub const SMALL: usize = 2048;
+
+/// Whether [`HEADROOM`] bytes are available: takes and returns them, so that small pieces come out of them.
+///
+/// # Errors
+/// There is not enough memory.
+pub fn headroom() -> Result<(), Error> {
+    with_room::<u8>(HEADROOM).map(drop)
+}
+
 /// Reserves room for one more entry in a table.
 ///
 /// # Errors
@@ -192,11 +239,23 @@ mod tests {
         for bytes in [1 << 62, usize::MAX] {
             let pinned = Pinned::zeroed(bytes).map(drop);
             let many = defaults::<u8>(bytes).map(drop);
-            for refused in [pinned, many] {
+            let queued = room_in_queue(&mut VecDeque::from([0; 3]), bytes);
+            for refused in [pinned, many, queued] {
                 assert!(matches!(refused, Err(Error::Memory(_))), "{refused:?}");
             }
         }
         assert!(Pinned::zeroed(0).is_ok() && defaults::<u64>(0).is_ok());
+    }
+
+    #[test]
+    fn a_box_is_dropped_and_freed_as_every_other() {
+        let shared = std::rc::Rc::new(());
+        let of_it = boxed((shared.clone(), [7u8; 5000])).unwrap();
+        assert_eq!((of_it.1[4999], std::rc::Rc::strong_count(&shared)), (7, 2));
+        drop(of_it);
+        assert_eq!(std::rc::Rc::strong_count(&shared), 1);
+        boxed(()).unwrap();
+        headroom().unwrap();
     }
 
     #[test]

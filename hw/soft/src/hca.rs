@@ -21,6 +21,7 @@ use bellwire_core::wqe::FirstBlock;
 use bellwire_memory::fork::Own;
 use bellwire_provider::entropy;
 use bellwire_provider::numbers::Numbers;
+use bellwire_provider::pinned::boxed;
 use bellwire_provider::quiesce::Barriers;
 use bellwire_provider::thread;
 use crossbeam_utils::CachePadded;
@@ -412,7 +413,7 @@ impl Hca {
         if self.node.is_some() {
             let pd = self.alloc_pd();
             let mut control = self.control();
-            control.inbox = Some(Box::new([0; MAX_PACKET]));
+            control.inbox = Some(boxed([0; MAX_PACKET])?);
             control.scratch = Some(Scratch::new(self, &mut control, pd)?);
         }
         Ok(())

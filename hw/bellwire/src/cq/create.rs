@@ -5,6 +5,7 @@ use super::{Cq, CqInit};
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::CompChannel;
+use crate::pinned::headroom;
 use crate::pinned::{Pinned, defaults};
 use crate::provider::{CqSide, Polled};
 use bellwire_core::port::DoorbellRecord;
@@ -77,6 +78,7 @@ impl Device {
     /// # Errors
     /// Those of [`create_cq`](Self::create_cq); [`Error::Foreign`] for a channel of another context.
     pub fn create_cq_with(&self, init: &CqInit<'_>) -> Result<Cq, Error> {
+        headroom()?;
         let &CqInit {
             entries,
             qps,

@@ -3,6 +3,7 @@
 use super::{Bell, Element, EventQueue, Got, Waiters};
 use crate::device::Device;
 use crate::error::Error;
+use crate::pinned::headroom;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -53,6 +54,7 @@ impl Device {
     /// # Errors
     /// [`Error::Io`]: the system has no descriptor left.
     pub fn create_comp_channel(&self) -> Result<CompChannel, Error> {
+        headroom()?;
         self.comp_channel(None)
     }
 

@@ -74,6 +74,14 @@ impl Dispatcher {
         self.mailboxes.watch(id, elements);
     }
 
+    /// Makes room in a mailbox for the events of this many links.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn make_room(&self, id: u64, links: usize) -> Result<(), Error> {
+        self.mailboxes.make_room(id, links)
+    }
+
     /// Adds an element whose events the mailbox receives from here on.
     pub fn watch_also(&self, id: u64, element: Element) {
         self.mailboxes.watch_also(id, element);

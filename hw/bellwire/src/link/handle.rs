@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::event::Waiters;
 use crate::memory::fork::Life;
 use crate::pd::Pd;
+use crate::pinned::{boxed, headroom};
 use bellwire_core::fault::Fault;
 use bellwire_core::queue::Completion;
 use bellwire_provider::backoff::Backoff;
@@ -70,6 +71,7 @@ impl Link {
         init: LinkInit,
         mut exchange: impl Exchange + 'static,
     ) -> Result<Self, Error> {
+        headroom()?;
         let check_every = init.check_every.max(1);
         let sleep = match init.waitable {
             true => {
@@ -83,6 +85,7 @@ impl Link {
         let mut cq = create_cq(pd, &init, wake.as_ref())?;
         let active = ActiveQueues::new(pd, &init, &mut cq, None, init.cq_entries.is_none())?;
         let state = RecoveryState::new(pd, init, Box::new(exchange), wake, Events::Own)?;
+        let state = boxed(state)?;
         state.watch(active.qp.qp_num(), cq.cqn());
         Ok(Self {
             member: Member::new(active, state),

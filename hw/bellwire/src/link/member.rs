@@ -47,8 +47,7 @@ pub(super) enum StateOwner {
 
 impl Member {
     /// A link that connects for the first time.
-    pub fn new(active: ActiveQueues, state: RecoveryState) -> Self {
-        let mut state = Box::new(state);
+    pub fn new(active: ActiveQueues, mut state: Box<RecoveryState>) -> Self {
         // The first connection is made like every other.
         state.connect_first(state.pd.device().now());
         Self {

@@ -546,7 +546,9 @@ impl RecoveryState {
         match error {
             Error::DeviceFatal => Fault::Event(EventType::DeviceFatal),
             Error::Io { error, .. } => Fault::Errno(error.raw_os_error().unwrap_or(libc::EIO)),
-            Error::Exhausted { .. } | Error::Attach(_) => Fault::Errno(libc::ENOMEM),
+            Error::Exhausted { .. } | Error::Attach(_) | Error::Memory(_) => {
+                Fault::Errno(libc::ENOMEM)
+            }
             _ => Fault::Errno(libc::EINVAL),
         }
     }

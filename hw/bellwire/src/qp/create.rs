@@ -7,6 +7,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::event::Element;
 use crate::pd::Pd;
+use crate::pinned::headroom;
 use crate::provider::{RecvDoorbell, SendDoorbell};
 use crate::recorder::Notes;
 use crate::srq::{Srq, SrqShared};
@@ -36,6 +37,7 @@ impl Pd {
         cqs: impl Into<Cqs<'a>>,
         init: &QpInit,
     ) -> Result<Qp<T>, Error> {
+        headroom()?;
         Qp::create(self, cqs.into(), init, None)
     }
 
@@ -51,6 +53,7 @@ impl Pd {
         srq: &Srq,
         init: &QpInit,
     ) -> Result<Qp<T>, Error> {
+        headroom()?;
         Qp::create(self, cqs.into(), init, Some(srq))
     }
 }

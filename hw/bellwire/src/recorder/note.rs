@@ -99,8 +99,12 @@ pub(crate) struct Notes(VecDeque<Note>);
 
 impl Notes {
     pub fn push(&mut self, what: What) {
-        if self.0.len() == NOTES {
+        // Without memory for another the oldest makes room, too.
+        if self.0.len() == NOTES || self.0.try_reserve(1).is_err() {
             self.0.pop_front();
+        }
+        if self.0.len() == self.0.capacity() {
+            return;
         }
         let at = SystemTime::now();
         self.0.push_back(Note { at, what });

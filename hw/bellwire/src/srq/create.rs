@@ -7,6 +7,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::mlx5;
 use crate::pd::Pd;
+use crate::pinned::headroom;
 use crate::provider::SrqSide;
 use crate::verbs;
 use crate::xrcd::Xrcd;
@@ -114,6 +115,7 @@ impl Pd {
     /// # Errors
     /// An attribute exceeds the device's limits, the limit exceeds `max_wr`, or no number is left.
     pub fn create_srq(&self, init: &SrqInit) -> Result<Srq, Error> {
+        headroom()?;
         self.make_srq(None, init)
     }
 
@@ -125,6 +127,7 @@ impl Pd {
     /// Those of [`create_srq`](Self::create_srq); a domain or completion queue of another device or context,
     /// or a completion queue without room.
     pub fn create_xrc_srq(&self, xrcd: &Xrcd, cq: &mut Cq, init: &SrqInit) -> Result<Srq, Error> {
+        headroom()?;
         let ours = |device: &Device| device.hca.is_same(&self.device().hca);
         for (what, ours) in [
             ("XRC domain", ours(xrcd.device())),

@@ -2,6 +2,8 @@
 
 use super::bell::Bell;
 use super::element::Element;
+use crate::error::Error;
+use crate::pinned::{no_memory, room_for};
 use bellwire_core::event::EventType;
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
@@ -68,6 +70,21 @@ impl Mailboxes {
         id
     }
 
+    /// Makes room in a mailbox for watching this many elements, and for an event about each.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn make_room(&self, id: u64, elements: usize) -> Result<(), Error> {
+        let mut state = self.state();
+        let Some(mailbox) = state.boxes.get_mut(&id) else {
+            return Ok(());
+        };
+        let more = elements.saturating_sub(mailbox.elements.len());
+        let reserved = mailbox.elements.try_reserve(more);
+        reserved.map_err(|_| no_memory(elements * size_of::<Element>()))?;
+        room_for(&mut mailbox.events, elements)
+    }
+
     /// Sets the elements that the owner of a mailbox watches, replacing the previous ones.
     pub fn watch(&self, id: u64, elements: &[Element]) {
         if let Some(mailbox) = self.state().boxes.get_mut(&id) {
@@ -124,15 +141,19 @@ impl Mailboxes {
     }
 
     /// Puts an event into the mailboxes of all waiters that watch the element, and wakes them, except the
-    /// waiter `by` that delivers it. `false`: no mailbox watches the element.
+    /// waiter `by` that delivers it. `false`: no mailbox watches the element. An event for which there is no room
+    /// and no memory is lost, as the kernel's are (`ib_uverbs_async_handler`).
     pub fn put(&self, event: EventType, element: Element, by: Option<u64>) -> bool {
         let mut concerned = false;
         for (id, mailbox) in &mut self.state().boxes {
             if mailbox.elements.contains(&element) {
+                concerned = true;
+                if mailbox.events.try_reserve(1).is_err() {
+                    continue;
+                }
                 mailbox.events.push((event, element));
                 // Before the bell. Release: pairs with the Acquire in `collect`.
                 self.count.fetch_add(1, Ordering::Release);
-                concerned = true;
                 if by != Some(*id) {
                     mailbox.bell.iter().for_each(|bell| bell.ring());
                 }

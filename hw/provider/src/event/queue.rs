@@ -183,12 +183,14 @@ impl<T> EventQueue<T> {
         known == Some(false)
     }
 
-    /// Queues an event; `false`: the element was not admitted or was retired, and the event is dropped. May
-    /// be called within a section.
+    /// Queues an event; `false`: the element was not admitted or was retired, and the event is dropped. It is
+    /// dropped, too, if there is no memory for it, as the kernel does (`ib_uverbs_async_handler`). May be called
+    /// within a section.
     pub fn push(&self, element: Element, event: T) -> bool {
         let mut state = self.state();
         let known = state.known.get(&element);
-        let taken = known.is_some_and(|known| !known.retiring);
+        let taken =
+            known.is_some_and(|known| !known.retiring) && state.queued.try_reserve(1).is_ok();
         if taken {
             state.queued.push_back((element, event));
             self.note(&state);

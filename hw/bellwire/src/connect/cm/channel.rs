@@ -8,6 +8,7 @@ use super::soft;
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::Waiters;
+use crate::pinned::headroom;
 use crate::provider::{Provider, each};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -46,6 +47,7 @@ impl EventChannel {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn on(device: &Device) -> Result<Self, Error> {
+        headroom()?;
         let channel = match device.hca.soft() {
             Some(hca) => Provider::Soft(soft::Channel::open(device, hca)?),
             None => Provider::Verbs(rdma::Channel::open(Some(device))?),

@@ -67,6 +67,7 @@ impl fmt::Debug for OnId {
 fn errno(error: &Error) -> i32 {
     match error {
         Error::Io { error, .. } => error.raw_os_error(),
+        Error::Memory(_) => Some(libc::ENOMEM),
         Error::Address { tried, .. } => tried.last().and_then(|last| last.errno),
         _ => None,
     }

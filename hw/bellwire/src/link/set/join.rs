@@ -13,8 +13,10 @@ use super::slots::Joined;
 use super::{LinkId, LinkSet};
 use crate::error::Error;
 use crate::event::Element;
+use crate::pinned::{boxed, headroom, no_memory, room_for, room_in_queue};
 use std::collections::VecDeque;
 use std::fmt;
+use std::time::Duration;
 
 /// Why a link cannot join a set.
 #[derive(Debug)]
@@ -58,6 +60,27 @@ impl From<Error> for JoinError {
 }
 
 impl LinkSet {
+    /// Makes room in every list for one more link, so that polls and removals need none.
+    fn make_room(&mut self) -> Result<(), Error> {
+        let links = self.slots.len() + 1;
+        // Those of removed links stay listed until there are twice as many as there is room for.
+        let lists = [
+            &mut self.urgent,
+            &mut self.patient,
+            &mut self.changes,
+            &mut self.reporting,
+        ];
+        for list in lists {
+            let removed = list.len();
+            room_in_queue(list, (removed + links).min(2 * self.slots.capacity() + 2))?;
+        }
+        let leaving = self.leaving.len() + links;
+        room_for(&mut self.leaving, leaving)?;
+        let timers = self.timers.try_reserve(links);
+        timers.map_err(|_| no_memory(links * size_of::<(Duration, LinkId)>()))?;
+        self.pd.device().links.make_room(self.mailbox, links)
+    }
+
     /// Adds a link that connects, as the set is polled, with the link at the other end of `exchange`.
     /// Receives may be posted at once, as with [`Link::new`](super::super::Link::new).
     ///
@@ -79,6 +102,8 @@ impl LinkSet {
         init: LinkInit,
         mut exchange: Box<dyn Exchange>,
     ) -> Result<LinkId, JoinError> {
+        headroom()?;
+        self.make_room()?;
         let links = self.slots.capacity();
         let index = self.slots.next_free().ok_or(JoinError::Full { links })?;
         let init = LinkInit {
@@ -109,7 +134,7 @@ impl LinkSet {
             reserve,
             on_srq: srq.is_some(),
         };
-        let state = RecoveryState::new(&self.pd, init, exchange, None, events);
+        let state = RecoveryState::new(&self.pd, init, exchange, None, events).and_then(boxed);
         let (heard, state) = match (heard, state) {
             (Ok(heard), Ok(state)) => (heard, state),
             (heard, state) => {

@@ -44,6 +44,7 @@ use crate::error::Error;
 use crate::event::{Element, Waiters};
 use crate::panics::Panics;
 use crate::pd::Pd;
+use crate::pinned::headroom;
 use crate::pinned::with_room;
 use crate::recorder::{DumpOptions, Record};
 use crate::srq::SrqInit;
@@ -225,6 +226,7 @@ impl LinkSet {
     /// [`Pd::create_srq`]; [`Error::Foreign`] and [`Error::NoBlock`] for a slab that cannot supply it;
     /// [`Error::Io`] without a descriptor left.
     pub fn new(pd: &Pd, init: LinkSetInit) -> Result<Self, Error> {
+        headroom()?;
         let device = pd.device();
         let max_cqe = device.attr().max_cqe;
         let buffers = init.srq.as_ref().map(|srq| srq.blocks(pd)).transpose()?;

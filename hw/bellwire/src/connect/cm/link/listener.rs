@@ -16,6 +16,8 @@ use crate::error::Error;
 use crate::event::{Bell, Waiters, Watcher};
 use crate::link::{Exchange, ExchangeError};
 use crate::memory::fork::Life;
+use crate::pinned::headroom;
+use crate::pinned::room_in;
 use bellwire_provider::backoff::sleep;
 use bellwire_provider::entropy;
 use rustix::event::epoll;
@@ -85,6 +87,7 @@ impl Listener {
         backlog: u32,
         retry: Retry,
     ) -> Result<Self, Error> {
+        headroom()?;
         let channel = EventChannel::on(device)?;
         let (listener, notices) = bound(&channel, &at.into())?;
         listener.listen(backlog)?;
@@ -391,6 +394,10 @@ impl Desk {
                 return;
             }
             self.ring();
+        }
+        // Without memory the request is rejected, and its connector asks again.
+        if room_in(&mut self.sessions).is_err() || room_in(&mut self.by_id).is_err() {
+            return;
         }
         let session = self.sessions.entry(said.session).or_default();
         if session.closed || session.late {

@@ -8,6 +8,7 @@ use super::id::Id;
 use super::message::Message;
 use crate::device::Device;
 use crate::error::Error;
+use crate::pinned::room_in;
 use crate::soft::Running;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
@@ -100,7 +101,10 @@ impl Channel {
         let id = Arc::new(Id::new(key, space, self.clone()));
         let mut entry = Entry::new(space);
         entry.handle = Arc::downgrade(&id);
-        self.hub.insert(&mut self.hub.state(), key, entry);
+        let mut state = self.hub.state();
+        room_in(&mut state.ids)?;
+        self.hub.insert(&mut state, key, entry);
+        drop(state);
         Ok(id)
     }
 }

@@ -21,6 +21,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::event::{Bell, Timer};
 use crate::memory::fork::Fd;
+use crate::pinned::room_in;
 use bellwire_core::fault::CmEvent;
 use bellwire_soft::{Listener, Owner};
 use rustix::buffer::spare_capacity;
@@ -366,8 +367,10 @@ impl Hub {
                 return None;
             }
         };
-        // On an error (the peer is gone already, or cannot be watched) the socket is closed, which the peer
-        // notices.
+        // On an error (the peer is gone already, or cannot be watched; there is no memory) the socket is closed,
+        // which the peer notices.
+        room_in(&mut state.ids).ok()?;
+        let entry = state.ids.get_mut(&listener)?;
         let key = new_key();
         let process = match self.peers.behind(&socket) {
             Ok(process) => process,

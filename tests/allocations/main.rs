@@ -1,0 +1,30 @@
+//! The n-th allocation is refused, for every n of set-up, connecting, accepting, recovery and shut-down of devices,
+//! nodes of a fabric, links, sets, and links by the communication manager and over TCP; then the n-th and all behind it.
+//! Each time there is an error, or the library goes on without that memory; no process aborts, panics or hangs, nothing
+//! is left, and the same works afterwards.
+//!
+//! Only allocations of 2048 bytes and more are refused. What is smaller ends the process, as in every Rust program:
+//! `Arc`, threads and B-trees of the standard library cannot fail otherwise. Those are of sizes that neither a program
+//! nor a peer decides, and each call of set-up first looks whether there is memory for all of them
+//! (`bellwire_provider::pinned::headroom`); `docs/bounds.md` has more.
+
+mod refusing;
+mod scenarios;
+mod walk;
+
+use libtest_mimic::{Arguments, Trial};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    refusing::prepare();
+    let mut args = Arguments::from_args();
+    // Each test makes children of this process, which has no other thread.
+    args.test_threads = Some(1);
+    let trials = scenarios::SCENARIOS.iter().map(|&(name, scenario)| {
+        Trial::test(name, move || {
+            walk::walk(name, scenario);
+            Ok(())
+        })
+    });
+    libtest_mimic::run(&args, trials.collect()).exit_code()
+}
