@@ -185,8 +185,9 @@
  * namespace and network namespace. The user is taken when the device is opened: a program may change
  * its user afterwards, reaches the others and is reached. An endpoint of another name, user or
  * namespace fails with BW_ECONN, and the error says whose fabric it is of. A program that accepts
- * connections of the communication manager on a fabric listens before it changes its user. Devices of
- * the kernel check the user of each call that posts by the kernel (Soft-RoCE).
+ * connections of the communication manager on a fabric listens before it changes its user. On Soft-RoCE
+ * the kernel refuses each post of a process that changed its user after it opened the device: the
+ * request fails with BW_WC_LOC_QP_OP_ERR, and its vendor_err is EACCES. Open the device afterwards.
  *
  * Sandboxes. The library does not end the process when a system call is refused or a file is hidden,
  * before start-up or later: an optional one is done without, and a required one fails the call, with
@@ -1694,7 +1695,8 @@ typedef struct bw_wc {
     uint32_t imm_data;
     // Number of the local queue pair.
     uint32_t qp_num;
-    // The device's own error code.
+    // The device's own error code. For a request that a device of libibverbs did not take, the errno of the call
+    // that posts.
     uint32_t vendor_err;
     // `bw_wc_flags`.
     uint32_t wc_flags;
@@ -1892,7 +1894,8 @@ typedef struct bw_completion {
     uint32_t retired;
     // A `bw_wc_status`.
     uint32_t status;
-    // The device's own error code.
+    // The device's own error code. For a request that a device of libibverbs did not take, the errno of the call
+    // that posts.
     uint32_t vendor_err;
     // What completed: a `bw_wc_opcode`. 0 for an error.
     uint8_t opcode;

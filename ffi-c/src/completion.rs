@@ -23,7 +23,8 @@ pub struct bw_completion {
     pub retired: u32,
     /// A `bw_wc_status`.
     pub status: u32,
-    /// The device's own error code.
+    /// The device's own error code. For a request that a device of libibverbs did not take, the errno of the call
+    /// that posts.
     pub vendor_err: u32,
     /// What completed: a `bw_wc_opcode`. 0 for an error.
     pub opcode: u8,

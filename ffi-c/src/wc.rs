@@ -30,7 +30,8 @@ pub struct bw_wc {
     pub imm_data: u32,
     /// Number of the local queue pair.
     pub qp_num: u32,
-    /// The device's own error code.
+    /// The device's own error code. For a request that a device of libibverbs did not take, the errno of the call
+    /// that posts.
     pub vendor_err: u32,
     /// `bw_wc_flags`.
     pub wc_flags: u32,

@@ -7,7 +7,8 @@
 use crate::tests;
 use bellwire::memory::{Mapping, memlock_limit};
 use bellwire::sources::{Cause, Choice};
-use bellwire::wqe::Xrc;
+use bellwire::wqe::{NoPayload, Send, Xrc};
+use bellwire::wr::WcStatus;
 use bellwire::{Device, Region, XrcdMode};
 use bellwire_tests::cable::Undo;
 use bellwire_tests::ends::*;
@@ -17,7 +18,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-tests! { a_device_of_another_name, xrc, memory_beyond_the_limit, no_device_at_all }
+tests! { a_device_of_another_name, xrc, memory_beyond_the_limit, dropped_privileges, no_device_at_all }
 
 fn refused(name: &str) -> String {
     let error = Device::open(name).map(|_| ()).expect_err("no such device");
@@ -64,7 +65,7 @@ pub fn is_child() -> bool {
 /// The kernel limits what devices pin for a process without `CAP_IPC_LOCK`. The test runs in such a child.
 fn memory_beyond_the_limit() {
     let mut child = Command::new(std::env::current_exe().expect("this program"));
-    child.env(CHILD, "1");
+    child.env(CHILD, "memory");
     // SAFETY: the closure makes two system calls and no allocation, so it may run after fork.
     unsafe {
         child.pre_exec(|| {
@@ -81,12 +82,53 @@ fn memory_beyond_the_limit() {
             Ok(())
         });
     }
+    succeeds(&mut child);
+}
+
+fn succeeds(child: &mut Command) {
     let output = child.output().expect("a child");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
 }
 
 pub fn child() {
+    match std::env::var(CHILD).as_deref() {
+        Ok("memory") => memory(),
+        _ => privileges(),
+    }
+}
+
+/// The kernel takes no request by a device that was opened with other credentials. rxe needs the kernel for each
+/// SEND. The test runs in such a child.
+fn dropped_privileges() {
+    let mut child = Command::new(std::env::current_exe().expect("this program"));
+    succeeds(child.env(CHILD, "privileges"));
+}
+
+/// The first request names the error of the call, the others are flushed, and each is reported once.
+fn privileges() {
+    let (mut a, mut b) = near();
+    connect_patiently(&mut a.qp, &mut b.qp, &patient());
+    works(&mut a, &mut b);
+    // SAFETY: no memory is named.
+    assert_eq!(unsafe { libc::setuid(65_534) }, 0);
+    for wr_id in 1..=2 {
+        a.go(wr_id, Send {}, NoPayload);
+    }
+    let mut failures = Vec::new();
+    until("both requests", || {
+        a.cq.poll(8, |completion| {
+            let failure = completion.result.expect_err("it cannot be sent");
+            failures.push((completion.wr_id, failure.status, failure.vendor_err));
+        });
+        failures.len() >= 2
+    });
+    let refused = (1, WcStatus::LocQpOpErr, libc::EACCES as u8);
+    assert_eq!(failures, [refused, (2, WcStatus::WrFlushErr, 0)]);
+    a.nothing();
+}
+
+fn memory() {
     assert_eq!(memlock_limit(), Some(64 << 10));
     let pd = open(ALONE).alloc_pd();
     let region = |bytes| {

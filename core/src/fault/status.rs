@@ -20,9 +20,12 @@ faults! {
         LocQpOpErr = 2, "LOC_QP_OP_ERR", "The queue pair cannot do this, or the entry is malformed.",
             Qp LocalProgram Never NotExecuted ResetQp,
             cause "An operation that the transport or the queue pair's set-up does not have, or an \
-                   entry that the device cannot read.",
-            advice "Check the opcode, the flags and the number of elements of the request against how \
-                    the queue pair was created. If they are right: driver and firmware.";
+                   entry that the device cannot read. On a device of the kernel also: the call that \
+                   posts was refused, and the vendor code is its error number.",
+            advice "Vendor code 13 (EACCES) on Soft-RoCE: the process changed its user after it opened the \
+                    device; open the device afterwards. Otherwise check the opcode, the flags and the \
+                    number of elements of the request against how the queue pair was created. If they \
+                    are right: driver and firmware.";
         LocEecOpErr = 3, "LOC_EEC_OP_ERR", "An end-to-end context error (obsolete).",
             Qp Device AfterRepair Unknown ResetQp,
             cause "Of reliable datagrams, which no device has.",

@@ -251,7 +251,8 @@ pub enum Imm {
 pub struct Failure {
     /// The verbs status.
     pub status: WcStatus,
-    /// The device's own error code.
+    /// The device's own error code. For a request that a device of libibverbs did not take, the error number of the
+    /// call that posts.
     pub vendor_err: u8,
     /// The syndrome from which the status was derived, which may be more precise.
     pub syndrome: Syndrome,

@@ -160,6 +160,7 @@ impl Chain {
         if answer == 0 {
             return Ok(());
         }
+        own.note_answer(answer);
         let refused = (0..count).find(|&index| std::ptr::eq(first.wrapping_add(index), bad));
         Err(self.counters[refused.unwrap_or(0)])
     }

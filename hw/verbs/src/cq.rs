@@ -417,6 +417,12 @@ impl Inner {
             kind if failed => {
                 if let Some(user) = user() {
                     user.qp.note_failure(failed);
+                    // Soft-RoCE flushes a request of which the kernel refused to tell it.
+                    if let Kind::Send | Kind::Fetch = kind
+                        && let refusal @ Some(_) = user.qp.refusal(user_index, counter)
+                    {
+                        return refusal;
+                    }
                 }
                 return Some(wc::failed(wc, kind, user_index, counter));
             }

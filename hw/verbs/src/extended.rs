@@ -96,7 +96,10 @@ pub(super) unsafe fn post_known<const OPCODE: u8, const IS_INLINE: bool>(
             let sge = Sge::from(data.cast::<DataSegment>().read());
             qp.set_sge(sge.lkey, sge.addr, sge.length);
         }
-        qp.complete() == 0
+        match qp.complete() {
+            0 => true,
+            answer => own.note_answer(answer),
+        }
     }
 }
 
@@ -128,7 +131,9 @@ pub(super) unsafe fn post<const ADDRESS: u8>(
             Posted::Refused => break,
             Posted::Alone => {
                 // SAFETY: posting was started.
-                if unsafe { sys::ibv_wr_complete(qp) } != 0 {
+                let answer = unsafe { sys::ibv_wr_complete(qp) };
+                if answer != 0 {
+                    own.note_answer(answer);
                     return started;
                 }
                 let taken = alone.post_alone(own, wqe, at);
@@ -147,7 +152,10 @@ pub(super) unsafe fn post<const ADDRESS: u8>(
     match unsafe { sys::ibv_wr_complete(qp) } {
         0 => at,
         // No request since the start was taken.
-        _ => started,
+        answer => {
+            own.note_answer(answer);
+            started
+        }
     }
 }
 

@@ -233,7 +233,7 @@ impl RecvDoorbell {
         let mut at = from;
         while at != to {
             let index = self.qp.recv_tag().user_index();
-            let cqe = wc::refused(Kind::Recv, index, at, WcStatus::WrFlushErr);
+            let cqe = wc::refused(Kind::Recv, index, at, WcStatus::WrFlushErr, 0);
             self.qp.produce(true, &cqe);
             at = at.wrapping_add(1);
         }

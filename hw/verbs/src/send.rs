@@ -145,20 +145,26 @@ impl SendDoorbell {
         // libmlx5 takes no request on a queue pair that failed, or was moved to ERR, without having been in
         // RTS.
         let flushed = !first || self.qp.failing();
+        // SAFETY: the entry is staged, and is not written before it completes.
+        let read = |at| unsafe { SendWqe::read(self.ring, at) };
+        let user_index = self.qp.send_tag().user_index();
+        if !flushed {
+            let status = match read(from).operation() {
+                Some(operation) if operation.is_registration() => WcStatus::MwBindErr,
+                _ => WcStatus::LocQpOpErr,
+            };
+            // Before the drain, which has a device flush the request that it was not told of.
+            self.qp.set_refusal(from, status);
+        }
         if first {
             self.qp.drain();
         }
         let mut at = from;
         while at != to {
-            // SAFETY: the entry is staged, and is not written before it completes.
-            let wqe = unsafe { SendWqe::read(self.ring, at) };
-            let status = match wqe.operation() {
-                _ if flushed || at != from => WcStatus::WrFlushErr,
-                Some(operation) if operation.is_registration() => WcStatus::MwBindErr,
-                _ => WcStatus::LocQpOpErr,
-            };
-            let cqe = wc::refused(Kind::Send, self.qp.send_tag().user_index(), at, status);
-            self.qp.produce(false, &cqe);
+            let wqe = read(at);
+            let flush = || wc::refused(Kind::Send, user_index, at, WcStatus::WrFlushErr, 0);
+            let refusal = self.qp.refusal(user_index, at).filter(|_| !flushed);
+            self.qp.produce(false, &refusal.unwrap_or_else(flush));
             at = at.wrapping_add(wqe.blocks());
         }
     }

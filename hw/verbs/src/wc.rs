@@ -267,10 +267,16 @@ pub(super) fn failed(wc: &impl Fields, kind: Kind, user_index: u32, counter: u32
 
 /// A request that could not be posted to the device.
 #[cold]
-pub(super) fn refused(kind: Kind, user_index: u32, counter: u32, status: WcStatus) -> Cqe64 {
+pub(super) fn refused(
+    kind: Kind,
+    user_index: u32,
+    counter: u32,
+    status: WcStatus,
+    errno: u8,
+) -> Cqe64 {
     let opcode = match kind {
         Kind::Recv => CqeOpcode::RespErr,
         _ => CqeOpcode::ReqErr,
     };
-    Cqe64::failed(opcode, named(user_index, counter), 0, status, 0)
+    Cqe64::failed(opcode, named(user_index, counter), 0, status, errno)
 }

@@ -87,6 +87,9 @@ impl Qp {
             bind_info,
         };
         // SAFETY: queue pair, window and region are alive.
-        0 == unsafe { sys::ibv_bind_mw(self.handle.as_ptr(), mw.as_ptr(), &raw mut bind) }
+        match unsafe { sys::ibv_bind_mw(self.handle.as_ptr(), mw.as_ptr(), &raw mut bind) } {
+            0 => true,
+            answer => self.note_answer(answer),
+        }
     }
 }

@@ -4,6 +4,7 @@ mod bind;
 mod by_number;
 mod create;
 mod drain;
+mod refusal;
 mod states;
 
 pub use create::QpConfig;
@@ -26,7 +27,9 @@ use bellwire_provider::life::Life;
 use std::io;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
+};
 
 /// How requests are posted to the device and completions polled; with the completion queues of sends and of
 /// receives.
@@ -75,6 +78,11 @@ pub struct Qp {
     recv_tag: AtomicU64,
     /// The device did not take a request: nothing is posted any longer.
     refused: AtomicBool,
+    /// What the call returned that did not take a request.
+    answer: AtomicI32,
+    /// The request that was not taken: its counter, its status, and the error number of the call. Zero if each
+    /// was taken.
+    refusal: AtomicU64,
     /// A request failed, or the program moved the queue pair to ERR.
     failing: AtomicBool,
     /// Which queues are drained: 1 the send queue, 2 the receive queue.
@@ -139,6 +147,8 @@ impl Qp {
             send_tag: AtomicU64::new(0),
             recv_tag: AtomicU64::new(0),
             refused: AtomicBool::new(false),
+            answer: AtomicI32::new(0),
+            refusal: AtomicU64::new(0),
             failing: AtomicBool::new(false),
             drained: AtomicU8::new(0),
             context: context.clone(),
@@ -163,6 +173,7 @@ impl Qp {
         self.send_tag.store(send_tag.bits(), Ordering::Relaxed);
         self.recv_tag.store(recv_tag.bits(), Ordering::Relaxed);
         self.refused.store(false, Ordering::Relaxed);
+        self.refusal.store(0, Ordering::Relaxed);
         let direct = self.extended.filter(|_| self.is_connected());
         let direct = direct.map_or(null_mut(), Poster::as_ptr);
         self.direct.store(direct, Ordering::Relaxed);
