@@ -21,6 +21,7 @@
 #endif
 #include "end.h"
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -226,26 +227,28 @@ static void serve(const char *device, bw_tcp_listener *listener, uint32_t client
     bw_link_set_wc wcs[16];
     bw_link_id link;
     bw_wait wait;
-    uint64_t look = 0;
+    const int door = CHECK(bw_tcp_listener_fd(listener));
+    int count = 0;
 
-    /* It polls for a while, sleeps then, and looks for clients who come in between. */
+    /* The server polls for a while, then sleeps until a link or the listener wakes it. */
     CHECK(bw_wait_default(&wait, sizeof wait));
-    wait.timeout_ns = 10000000;
+    wait.fds = &door;
 
-    while (gone < clients) {
-        /* Now and then, whether somebody is at the door. */
-        if (come < clients && come - gone < CLIENTS_MAX && now_ms() >= look) {
+    for (uint32_t round = 0; gone < clients; round++) {
+        const bool has_room = come < clients && come - gone < CLIENTS_MAX;
+        /* A wait looks at the listener only before it sleeps, and then returns 0. A busy server looks here. */
+        if (has_room && (count == 0 || round % 64 == 0)) {
             bw_tcp_conn *conn;
-            int code = bw_tcp_accept(listener, 1, &conn);
+            int code = bw_tcp_accept(listener, 0, &conn);
             if (code == BW_OK) {
                 welcome(&server, conn);
                 come++;
             } else if (code != BW_ETIMEDOUT) {
                 CHECK(code);
             }
-            look = now_ms() + 10;
         }
-        int count = CHECK(bw_link_set_wait(server.set, wcs, 16, &wait));
+        wait.num_fds = come < clients && come - gone < CLIENTS_MAX ? 1 : 0;
+        count = CHECK(bw_link_set_wait(server.set, wcs, 16, &wait));
         for (int at = 0; at < count; at++) {
             if (wcs[at].wc.opcode & BW_WC_RECV) {
                 serve_message(&server, &wcs[at]);
