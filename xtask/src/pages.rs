@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 /// The longest that a page may be, in bytes. A page that grows beyond that moves its details to the docs of the
 /// modules that they describe.
-const SIZES: [(&str, u64); 4] = [
+const SIZES: [(&str, u64); 5] = [
+    ("README.md", 8_000),
     ("ARCHITECTURE.md", 20_000),
     ("CHANGELOG.md", 3_200),
     ("docs/conformance.md", 10_000),
@@ -107,5 +108,25 @@ fn named_files_exist() {
     assert!(!files.is_empty());
     for file in files {
         assert!(root().join(file).exists(), "{file}");
+    }
+}
+
+/// The README's excerpt in C is of the program that it names.
+#[test]
+fn the_excerpt_in_c_is_of_hello() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("the page");
+    let hello = fs::read_to_string(root().join("examples/c/hello.c")).expect("the program");
+    let (_, rest) = readme.split_once("```c\n").expect("an excerpt");
+    let (excerpt, _) = rest.split_once("```").expect("its end");
+    let mut rest = hello.as_str();
+    for line in excerpt
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+    {
+        let found = rest.split_once(line);
+        rest = found
+            .unwrap_or_else(|| panic!("hello.c has no such line there: {line}"))
+            .1;
     }
 }
