@@ -18,6 +18,7 @@ mod fuzz;
 mod gale;
 mod heir;
 mod hostile;
+mod intruder;
 mod kill;
 mod kinds;
 mod links;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
             worker::ROLE => worker::play(),
             victim::ROLE => victim::play(),
             hostile::ROLE => hostile::play(),
+            intruder::ROLE => intruder::play(),
             attacker::ROLE => attacker::play(),
             target::ROLE => target::play(),
             target::FRIEND => target::play_friend(),
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         trial("kill", kill::rounds),
         trial("fuzz", fuzz::rounds),
         trial("siege", siege::attacks),
+        trial("claimed_places", intruder::claims_places),
         trial("sleepers", sleepers::awake_each_other),
         trial("sleepers_without_membarrier", sleepers::without_membarrier),
         trial("many_connections", many::connections),

@@ -10,6 +10,7 @@
 //! of another namespace. Here it serves to find what is then compared.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use std::fs;
@@ -155,6 +156,38 @@ impl Process {
         pid.filter(|pid| *pid > 0).and_then(NonZeroI32::new)
     }
 
+    /// A number that no other process has while this one runs: of its pidfd if that is certain and the kernel numbers
+    /// those (Linux 6.9), else its pid. Processes without either have one number together, zero.
+    pub fn number(&self) -> u64 {
+        /// `PID_FS_MAGIC` of linux/magic.h.
+        const PID_FS: i64 = 0x5049_4446;
+        /// Keeps the two kinds apart.
+        const OF_PIDFD: u64 = 1 << 63;
+        let of_pidfd = self
+            .handle
+            .as_ref()
+            .filter(|_| self.certain)
+            .and_then(|handle| {
+                let is_numbered = fstatfs(handle).is_ok_and(|fs| fs.f_type == PID_FS);
+                is_numbered.then(|| fstat(handle).ok()).flatten()
+            });
+        match (of_pidfd, self.pid) {
+            (Some(stat), _) => OF_PIDFD | stat.st_ino,
+            (None, Some(pid)) => pid.get() as u64,
+            (None, None) => 0,
+        }
+    }
+
+    /// Whether another handle is of the same process. `None`: this cannot be told here, because a process of another PID
+    /// namespace has no pid in this one, and the kernel does not number its pidfds.
+    pub fn is_same(&self, other: &Self) -> Option<bool> {
+        let [ours, theirs] = [self, other].map(Self::number);
+        // Numbers of two kinds say nothing about each other.
+        let comparable = ours != 0 && theirs != 0 && ours >> 63 == theirs >> 63;
+        // A pid is reused after its process has ended.
+        comparable.then(|| ours == theirs && !self.has_ended() && !other.has_ended())
+    }
+
     /// Whether it is the calling process.
     pub fn is_us(&self) -> bool {
         self.pid == Some(getpid().as_raw_nonzero())
@@ -259,6 +292,28 @@ mod tests {
         let process = Process::named(None).unwrap().begun(0);
         assert!(process.handle().is_none() && !process.has_ended() && !process.is_us());
         assert_eq!((process.pid(), process.pid_in_proc()), (None, None));
+    }
+
+    #[test]
+    fn two_handles_of_a_process_are_known_as_such() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let behind = |socket: &UnixStream| {
+            Process::behind(socket, Credentials::of_peer(socket).unwrap()).unwrap()
+        };
+        assert_eq!(behind(&a).is_same(&behind(&b)), Some(true));
+        let (mut first, mut second) = (child(), child());
+        let named = |child: &Child| Process::named(pid_of(child)).unwrap();
+        assert_eq!(named(&first).is_same(&named(&second)), Some(false));
+        let (one, other) = (named(&first), named(&first));
+        assert_eq!(one.is_same(&other), Some(true));
+        for child in [&mut first, &mut second] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        // Another process may have its pid by now.
+        assert_eq!(one.is_same(&other), Some(false));
+        let nameless = Process::named(None).unwrap();
+        assert_eq!(nameless.is_same(&nameless), None);
     }
 
     #[test]

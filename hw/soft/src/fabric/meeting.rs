@@ -17,8 +17,11 @@
 //!   at most. Other nodes connect when a queue pair is connected, when the path of a datagram is made, and, to
 //!   all nodes, when a multicast group is used.
 //! - A node that does not reply, or is not accepted, delays no other. Of the nodes that have connected and
-//!   sent nothing, 64 are kept, for half a second each. When no descriptors are left, no node is accepted for
-//!   a while.
+//!   sent nothing, 64 are kept, for half a second each, and 8 of one process. When no descriptors are left, no node
+//!   is accepted for a while.
+//! - The place that a caller names is a claim. The listener connects to that place, and compares the process that
+//!   the kernel reports there with the caller. Where the kernel cannot tell, the listener calls back, as below. A
+//!   process has links for 32 nodes at most, and all links that others ask for use at most half of the descriptors.
 //! - Requests of a queue pair that is connected to a node before there is a link wait for the link, for as
 //!   long as the handshake may take (2 s).
 //! - A fabric belongs to the user that opened its devices (`owner`). Both nodes check the other's user
@@ -48,6 +51,7 @@ use bellwire_provider::pinned::with_room;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -67,8 +71,17 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// How long no connection is accepted after the system has run out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Maximum number of connections without a hello: beyond it, the oldest is dropped.
+/// Maximum number of connections without a hello, and of those how many of one process, and of all users but the
+/// fabric's owner. Beyond a share its oldest is dropped; beyond the sum, the oldest of the process that has most.
 const UNHEARD: usize = 64;
+const UNHEARD_OF_ONE: usize = 8;
+
+/// Links with nodes of one other process, at most: a caller beyond it is refused.
+const NODES_OF_ONE: usize = 32;
+
+/// The part of this process's descriptors that links which others ask for may have, each two: a socket, and the handle
+/// of a process. A caller beyond it is refused.
+const PART_OF_DESCRIPTORS: usize = 2;
 
 /// Connections that are accepted before other work is done.
 const AT_ONCE: usize = 32;
@@ -181,6 +194,16 @@ struct Other {
     process: Process,
 }
 
+/// Whether a process listens in the place that it claims.
+enum Claim {
+    Proven,
+    False,
+    /// This cannot be told from here: the node in the place has to prove it by a token.
+    Open,
+    /// The node in the place has too many callers at present.
+    Later,
+}
+
 #[derive(Debug)]
 enum Stage {
     /// We have to connect; not before `from`.
@@ -220,12 +243,54 @@ impl Stage {
         self.call().map(|call| call.slot)
     }
 
+    /// Who has connected to us, and has not said what it is.
+    fn caller(&self) -> Option<Caller> {
+        match self {
+            Self::Unheard { other, foreign } => Some(Caller::new(&other.process, *foreign)),
+            _ => None,
+        }
+    }
+
     fn stream(&self) -> Option<&UnixStream> {
         match self {
             Self::Knocking { .. } | Self::Awaited(_) => None,
             Self::Asked { other, .. } | Self::Unheard { other, .. } => Some(&other.stream),
         }
     }
+}
+
+/// Who shares the room for connections without a hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Caller {
+    /// This process, whose nodes are no strangers to each other.
+    Us,
+    /// The process of this number.
+    Process(u64),
+    /// All processes of other users.
+    Foreign,
+}
+
+impl Caller {
+    fn new(process: &Process, foreign: bool) -> Self {
+        match process.number() {
+            _ if foreign => Self::Foreign,
+            _ if process.is_us() => Self::Us,
+            number => Self::Process(number),
+        }
+    }
+}
+
+/// Which of the connections without a hello, the oldest first, is dropped so that another one of this caller has room.
+/// `None`: there is room.
+fn surplus(unheard: &[Caller], caller: Caller) -> Option<usize> {
+    let count = |of: Caller| unheard.iter().filter(|other| **other == of).count();
+    let oldest = |of: Caller| unheard.iter().position(|other| *other == of);
+    if caller != Caller::Us && count(caller) >= UNHEARD_OF_ONE {
+        return oldest(caller);
+    }
+    let most = (unheard.iter()).max_by_key(|of| count(**of));
+    most.filter(|_| unheard.len() >= UNHEARD)
+        .and_then(|most| oldest(*most))
 }
 
 impl Meetings {
@@ -311,15 +376,6 @@ impl Meetings {
     }
 
     fn take_in(&mut self, node: &Node, stream: OwnedFd, agreed: &mut Vec<Agreed>) {
-        let unheard = |handshake: &Handshake| handshake.at.slot().is_none();
-        if self.all.iter().filter(|of| unheard(of)).count() >= UNHEARD {
-            let oldest = (0..self.all.len())
-                .filter(|at| unheard(&self.all[*at]))
-                .min_by_key(|at| self.all[*at].key);
-            if let Some(at) = oldest {
-                self.all.swap_remove(at);
-            }
-        }
         let other = Credentials::of_peer(&stream).and_then(|peer| {
             let process = Process::behind(&stream, peer)?;
             Ok((process, peer.uid != node.owner.uid()))
@@ -328,6 +384,7 @@ impl Meetings {
         let Ok((process, foreign)) = other else {
             return;
         };
+        self.make_room(Caller::new(&process, foreign));
         let stream = Fd::new(UnixStream::from(stream));
         let other = Other { stream, process };
         let unheard = Stage::Unheard { other, foreign };
@@ -337,6 +394,19 @@ impl Meetings {
         if self.watch(node, at) {
             // Usually its hello has arrived already.
             self.step(node, at, agreed);
+        }
+    }
+
+    /// Drops a connection without a hello if there is no room for another one of this caller.
+    fn make_room(&mut self, caller: Caller) {
+        let mut unheard: Vec<(u64, Caller)> = (self.all.iter())
+            .filter_map(|handshake| Some((handshake.key, handshake.at.caller()?)))
+            .collect();
+        unheard.sort_unstable_by_key(|(key, _)| *key);
+        let callers: Vec<Caller> = unheard.iter().map(|(_, caller)| *caller).collect();
+        if let Some(at) = surplus(&callers, caller) {
+            let key = unheard[at].0;
+            self.all.retain(|handshake| handshake.key != key);
         }
     }
 
@@ -366,7 +436,7 @@ impl Meetings {
         let Handshake { key, deadline, at } = self.all.swap_remove(at);
         let (slot, was_watched) = (at.slot(), at.stream().is_some());
         // On invalid messages, and when there is no memory, no link is made.
-        let step = self.stepped(node, at).unwrap_or(Step::Over);
+        let step = self.stepped(node, at, agreed).unwrap_or(Step::Over);
         match step {
             Step::Stays(at) => {
                 let watch = !was_watched && at.stream().is_some();
@@ -384,7 +454,7 @@ impl Meetings {
         }
     }
 
-    fn stepped(&mut self, node: &Node, at: Stage) -> io::Result<Step> {
+    fn stepped(&mut self, node: &Node, at: Stage, agreed: &[Agreed]) -> io::Result<Step> {
         match at {
             Stage::Knocking { call, .. } => knock(node, call, &mut self.spare),
             Stage::Awaited(call) => Ok(Step::Stays(Stage::Awaited(call))),
@@ -429,7 +499,7 @@ impl Meetings {
                 }
             }
             Stage::Unheard { other, foreign } => match hello::hear(&other.stream)? {
-                Some(heard) => self.answer(node, other, foreign, heard),
+                Some(heard) => self.answer(node, other, foreign, heard, agreed),
                 None => Ok(Step::Stays(Stage::Unheard { other, foreign })),
             },
         }
@@ -442,6 +512,7 @@ impl Meetings {
         other: Other,
         foreign: bool,
         heard: Heard,
+        agreed: &[Agreed],
     ) -> io::Result<Step> {
         let Hello {
             slot,
@@ -461,9 +532,19 @@ impl Meetings {
         // The node that listens in its place got our token, and its user was the owner when it began to listen.
         let is_proven = (self.all.iter().filter_map(|handshake| handshake.at.call()))
             .any(|call| call.slot == slot && call.token == proof);
-        if foreign && !is_proven {
-            self.call_back(node, slot, token);
-            return refuse(Refusal::CallsBack);
+        if !is_proven {
+            match self.claims(node, slot, &other, foreign) {
+                Claim::Proven => {}
+                Claim::False => return Ok(Step::Over),
+                Claim::Later => return refuse(Refusal::Again),
+                Claim::Open => {
+                    self.call_back(node, slot, token);
+                    return refuse(Refusal::CallsBack);
+                }
+            }
+        }
+        if !has_room(node, &other.process, agreed) {
+            return refuse(Refusal::Again);
         }
         // A place passes to another node only when the previous one has gone; the new node's claim is not
         // sufficient.
@@ -479,6 +560,32 @@ impl Meetings {
         }
         let (file, ours) = segment()?;
         agree(slot, other, heard, ours, Some(file)).map(Step::Agreed)
+    }
+
+    /// Whether this process, which has connected to us, listens in this place. A place is a name that the kernel gives to
+    /// one listener at a time, and it says who that is.
+    fn claims(&mut self, node: &Node, slot: usize, other: &Other, foreign: bool) -> Claim {
+        if foreign {
+            return Claim::Open;
+        }
+        if other.process.is_us() {
+            return Claim::Proven;
+        }
+        match address::connect(&node.owner, &node.name, slot, &mut self.spare) {
+            Ok(Called::There(stream)) => {
+                let there =
+                    Credentials::of_peer(&stream).and_then(|peer| Process::behind(&stream, peer));
+                match there.map(|there| there.is_same(&other.process)) {
+                    Ok(Some(true)) => Claim::Proven,
+                    Ok(Some(false)) => Claim::False,
+                    Ok(None) => Claim::Open,
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Claim::False,
+                    Err(_) => Claim::Later,
+                }
+            }
+            Ok(Called::Nobody) => Claim::False,
+            Ok(Called::Crowded) | Err(_) => Claim::Later,
+        }
     }
 
     /// Calls the node in this place, if there is one, because a process that claims to be that node has called us
@@ -507,6 +614,25 @@ impl Meetings {
             }
         }
     }
+}
+
+/// Whether a process may have another link with us.
+fn has_room(node: &Node, process: &Process, agreed: &[Agreed]) -> bool {
+    if process.is_us() {
+        return true;
+    }
+    let links = || {
+        let linked = node.live().filter_map(Peer::link);
+        linked
+            .map(|link| link.process.number())
+            .chain(agreed.iter().map(|agreed| agreed.link.process.number()))
+    };
+    let number = process.number();
+    // Processes that cannot be told apart are not counted together.
+    let of_it = links().filter(|of| *of == number && number != 0).count();
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let room = usize::try_from(descriptors).unwrap_or(usize::MAX) / PART_OF_DESCRIPTORS / 2;
+    of_it < NODES_OF_ONE && links().count() < room
 }
 
 /// Drops a handshake without a link.
@@ -581,4 +707,32 @@ fn agree(
         },
         reply,
     })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silent_callers_take_room_from_themselves() {
+        let [a, b] = [1, 2].map(Caller::Process);
+        // Within its share, one has room.
+        assert_eq!(surplus(&[a; UNHEARD_OF_ONE - 1], a), None);
+        // Beyond it, its own oldest goes.
+        let mut unheard = vec![b];
+        unheard.extend([a; UNHEARD_OF_ONE]);
+        assert_eq!(surplus(&unheard, a), Some(1));
+        assert_eq!(surplus(&unheard, b), None);
+        // Of other users, all have one share together.
+        assert_eq!(
+            surplus(&[Caller::Foreign; UNHEARD_OF_ONE], Caller::Foreign),
+            Some(0)
+        );
+        // If all together are too many, one of those who have most.
+        let mut unheard = vec![b];
+        unheard.extend([Caller::Us; UNHEARD - 1]);
+        assert_eq!(surplus(&unheard, a), Some(1));
+        assert_eq!(surplus(&unheard[..UNHEARD - 1], a), None);
+        assert_eq!(surplus(&unheard, Caller::Us), Some(1));
+    }
 }

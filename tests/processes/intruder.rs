@@ -1,0 +1,157 @@
+//! A process of the same user that speaks the fabric's greeting by itself, without bellwire: it claims what is not its
+//! own, and more than its share. Beside it, honest nodes go on.
+
+use crate::kinds;
+use crate::shared::Shared;
+use bellwire::soft::Mode;
+use bellwire::wqe::{Inline, Send};
+use bellwire::wr::WcStatus;
+use bellwire::{ConnectAttr, Device};
+use bellwire_tests::child::Child;
+use bellwire_tests::fixture::{DEADLINE, End, SIGNALED, connect_with, fabric_name, init, node};
+use bellwire_tests::leftovers::Home;
+use bellwire_tests::parent::{Parent, number};
+use serde_json::{Value, json};
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+/// What it is started as.
+pub const ROLE: &str = "intruder";
+
+/// As `hw/soft/src/fabric/hello.rs` has it.
+const MAGIC: &[u8; 8] = b"bellwr06";
+const HELLO: usize = 88;
+const REFUSAL: usize = 48;
+
+/// As `hw/soft/src/fabric/meeting.rs` has it: links with nodes of one process.
+const NODES_OF_ONE: usize = 32;
+
+/// Places that are claimed at a time.
+const CLAIMS: u64 = 100;
+
+/// The address of a place in a fabric.
+pub fn place(fabric: &str, slot: u64) -> SocketAddr {
+    // SAFETY: takes nothing.
+    let user = unsafe { libc::getuid() };
+    SocketAddr::from_abstract_name(format!("bellwire/{user}/{fabric}/{slot}")).expect("an address")
+}
+
+/// Sends bytes and descriptors in one message.
+fn say(stream: &UnixStream, bytes: &mut [u8], fds: &[OwnedFd; 2]) {
+    let mut part = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let numbers = fds.each_ref().map(AsRawFd::as_raw_fd);
+    let mut space = [0u64; 8];
+    // SAFETY: the message's parts are valid while it is sent, and the control message fits in its space.
+    let sent = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = space.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(size_of_val(&numbers) as u32) as _;
+        let header = &mut *libc::CMSG_FIRSTHDR(&raw const message);
+        header.cmsg_level = libc::SOL_SOCKET;
+        header.cmsg_type = libc::SCM_RIGHTS;
+        header.cmsg_len = libc::CMSG_LEN(size_of_val(&numbers) as u32) as _;
+        libc::CMSG_DATA(header)
+            .cast::<[i32; 2]>()
+            .write_unaligned(numbers);
+        libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+    };
+    assert_eq!(sent, bytes.len() as isize);
+}
+
+/// Claims a place, and returns the link if it was made.
+fn claim(fabric: &str, slot: u64, sizes: [usize; 2]) -> Option<UnixStream> {
+    let mut stream = UnixStream::connect_addr(&place(fabric, 0)).expect("a node");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a limit");
+    let fixed = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+    let files = sizes.map(|bytes| kinds::memory(bytes, 0, fixed).expect("memory"));
+    let mut hello = [0; HELLO];
+    hello[..8].copy_from_slice(MAGIC);
+    hello[8..16].copy_from_slice(&slot.to_le_bytes());
+    hello[16..24].copy_from_slice(&(slot + 1000).to_le_bytes());
+    say(&stream, &mut hello, &files);
+    let mut reply = [0; HELLO];
+    let linked = stream.read_exact(&mut reply).is_ok() && reply[REFUSAL] == 0;
+    linked.then_some(stream)
+}
+
+/// Plays the role.
+pub fn play() {
+    let parent = Parent::start();
+    // The sizes of what nodes share.
+    let own = fabric_name();
+    let nodes = [(); 2].map(|()| node(&own, Mode::Inline));
+    let sizes = ["memfd:bellwire-link", "memfd:bellwire-keys"]
+        .map(|name| Shared::all(name, true).first().expect("it is shared").bytes);
+    drop(nodes);
+    parent.say("ready", Value::Null);
+    let mut held = Vec::new();
+    let mut listeners = Vec::new();
+    while let Some(order) = parent.next("claim") {
+        let fabric = order["fabric"].as_str().expect("a name");
+        let first = number(&order, "first");
+        for slot in first..first + CLAIMS {
+            if order["listens"] == true {
+                let listener = UnixListener::bind_addr(&place(fabric, slot));
+                listeners.push(listener.expect("a free place"));
+            }
+            held.extend(claim(fabric, slot, sizes));
+        }
+        parent.say("linked", json!(held.len()));
+    }
+}
+
+/// Two connected ends.
+fn connected(a: &Device, b: &Device) -> [End; 2] {
+    let [mut a, mut b] = [a, b].map(|device| End::new(&device.alloc_pd(), Mode::Inline, &init()));
+    connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
+    [a, b]
+}
+
+fn works([a, b]: &mut [End; 2]) {
+    b.receive(1, &[]);
+    a.post(2, Send {}, Inline(&[]), SIGNALED).expect("room");
+    a.qp.sq().ring();
+    assert_eq!(a.wait().status(), WcStatus::Success);
+    assert_eq!(b.wait().status(), WcStatus::Success);
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("a list").count()
+}
+
+/// It claims places in which it does not listen, among them one that is another node's, and then places in which it
+/// does, more than one process may have.
+pub fn claims_places() {
+    let fabric = fabric_name();
+    let home = Home::new(&fabric);
+    let victim = node(&fabric, Mode::Inline);
+    let mut intruder = Child::start(ROLE, ROLE.to_owned(), &home.0);
+    intruder.hear("ready");
+    let before = descriptors();
+    let mut claim = |first: u64, listens: bool| {
+        let order = json!({"fabric": fabric, "first": first, "listens": listens});
+        intruder.send("claim", order);
+        intruder.hear("linked").as_u64().expect("a count") as usize
+    };
+    assert_eq!(claim(1, false), 0, "it listens in none of them");
+    // The place is still free, and its node has its link.
+    let honest = node(&fabric, Mode::Inline);
+    let mut pair = connected(&victim, &honest);
+    works(&mut pair);
+    assert_eq!(claim(1, false), 0, "one is another node's");
+    works(&mut pair);
+    let linked = claim(1000, true);
+    assert_eq!(linked, NODES_OF_ONE);
+    // Each link has a socket and the handle of its process; a pair has far fewer than so many others.
+    assert!(descriptors() - before < 2 * NODES_OF_ONE + 40);
+    works(&mut pair);
+    let late = node(&fabric, Mode::Inline);
+    works(&mut connected(&victim, &late));
+}
