@@ -81,7 +81,7 @@ fn accept(channel: &EventChannel) -> (Id, End) {
     (id, end)
 }
 
-fn end_of(id: &Id) -> End {
+pub fn end_of(id: &Id) -> End {
     let pd = id.device().expect("no error").expect("bound").alloc_pd();
     let mut end = End::new(&pd, Mode::Inline, &init());
     id.init_qp(&mut end.qp, AccessFlags::empty()).expect("INIT");
@@ -89,13 +89,13 @@ fn end_of(id: &Id) -> End {
 }
 
 /// The next event: this one.
-fn sees(channel: &EventChannel, event: CmEvent) -> bellwire::connect::cm::Event {
+pub fn sees(channel: &EventChannel, event: CmEvent) -> bellwire::connect::cm::Event {
     let got = channel.get(DEADLINE).expect("no error").expect("an event");
     assert_eq!(got.kind().event(), event, "{got:?}");
     got
 }
 
-fn route(channel: &EventChannel, port: u16) -> Id {
+pub fn route(channel: &EventChannel, port: u16) -> Id {
     let id = channel.id(PortSpace::Tcp).expect("an id");
     id.resolve_addr(None, ("127.0.0.1", port), DEADLINE)
         .expect("an address");

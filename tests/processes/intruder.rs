@@ -1,8 +1,11 @@
 //! A process of the same user that speaks the fabric's greeting by itself, without bellwire: it claims what is not its
 //! own, and more than its share. Beside it, honest nodes go on.
 
+use crate::heir::{end_of, route, sees};
 use crate::kinds;
 use crate::shared::Shared;
+use bellwire::connect::cm::{ConnParam, EventChannel, PortSpace};
+use bellwire::fault::CmEvent;
 use bellwire::soft::Mode;
 use bellwire::wqe::{Inline, Send};
 use bellwire::wr::WcStatus;
@@ -13,7 +16,7 @@ use bellwire_tests::leftovers::Home;
 use bellwire_tests::parent::{Parent, number};
 use serde_json::{Value, json};
 use std::io::Read;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
@@ -81,6 +84,58 @@ fn claim(fabric: &str, slot: u64, sizes: [usize; 2]) -> Option<UnixStream> {
     linked.then_some(stream)
 }
 
+/// Where a connection manager listens at all IPv4 addresses, as `connect::cm::soft::address` names it; with its length.
+fn manager(fabric: &str, port: u16) -> (libc::sockaddr_un, libc::socklen_t) {
+    // SAFETY: takes nothing.
+    let user = unsafe { libc::getuid() };
+    let port = u32::from(port).wrapping_mul(0x9e37_79b1);
+    let space = PortSpace::Tcp as u32;
+    let name = format!("\0bellwire/{user}/{fabric}/cm/{space}/{port:08x}/any4");
+    // SAFETY: zeros are an address.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as u16;
+    for (to, from) in address.sun_path.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    (address, (2 + name.len()) as libc::socklen_t)
+}
+
+/// Connects to a connection manager, and says nothing. `None`: its queue is full.
+fn meet(fabric: &str, port: u16) -> Option<OwnedFd> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let (address, length) = manager(fabric, port);
+    // SAFETY: takes numbers; the descriptor is new; an address of this length.
+    unsafe {
+        let socket = OwnedFd::from_raw_fd(libc::socket(libc::AF_UNIX, kind, 0));
+        let met = libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length);
+        (met == 0).then_some(socket)
+    }
+}
+
+/// Sends a request for a connection with the endpoint that the order names, as `connect::cm::soft::message` has it.
+fn ask(fabric: &str, order: &Value) -> OwnedFd {
+    let word = |key| number(order, key);
+    let gid: Vec<u8> = serde_json::from_value(order["gid"].clone()).expect("bytes");
+    let fields: [&[u8]; 8] = [
+        b"bwcm\0\0\0\x03",
+        // REQ, of status zero.
+        &[1, 0, 0, 0],
+        &(word("qp_num") as u32).to_be_bytes(),
+        &[0; 4],
+        &(word("lid") as u16).to_be_bytes(),
+        &gid,
+        // The key, the numbers, and two addresses.
+        &[0; 4 + 6],
+        &[0; 2 * 23],
+    ];
+    let bytes = fields.concat();
+    let socket = meet(fabric, word("port") as u16).expect("it listens");
+    // SAFETY: as many bytes as there are.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
+    assert_eq!(sent, bytes.len() as isize);
+    socket
+}
+
 /// Plays the role.
 pub fn play() {
     let parent = Parent::start();
@@ -93,8 +148,14 @@ pub fn play() {
     parent.say("ready", Value::Null);
     let mut held = Vec::new();
     let mut listeners = Vec::new();
+    let mut asked = Vec::new();
     while let Some(order) = parent.next("claim") {
         let fabric = order["fabric"].as_str().expect("a name");
+        if order["qp_num"].is_number() {
+            asked.push(ask(fabric, &order));
+            parent.say("asked", Value::Null);
+            continue;
+        }
         let first = number(&order, "first");
         for slot in first..first + CLAIMS {
             if order["listens"] == true {
@@ -154,4 +215,38 @@ pub fn claims_places() {
     works(&mut pair);
     let late = node(&fabric, Mode::Inline);
     works(&mut connected(&victim, &late));
+}
+
+/// It asks for a connection in the name of another process's queue pair, which then asks for its own.
+pub fn claims_an_endpoint() {
+    let fabric = fabric_name();
+    let home = Home::new(&fabric);
+    let device = node(&fabric, Mode::Inline);
+    let channel = EventChannel::on(&device).expect("a channel");
+    let listener = channel.id(PortSpace::Tcp).expect("an id");
+    listener.bind(("0.0.0.0", 0)).expect("a port");
+    listener.listen(8).expect("a listener");
+    let port = listener.port();
+    let honest = EventChannel::on(&device).expect("a channel");
+    let id = route(&honest, port);
+    let end = end_of(&id);
+    let endpoint = end.qp.endpoint();
+    let mut intruder = Child::start(ROLE, ROLE.to_owned(), &home.0);
+    intruder.hear("ready");
+    let order = json!({
+        "fabric": fabric, "port": port, "lid": endpoint.lid, "gid": endpoint.gid, "qp_num": end.qp.qp_num(),
+    });
+    // The second time the name is the intruder's own, which has a connection: nobody hears of that request.
+    for _ in 0..2 {
+        intruder.send("claim", order.clone());
+        intruder.hear("asked");
+    }
+    let mut pending = vec![sees(&channel, CmEvent::ConnectRequest)];
+    assert!(channel.try_get().expect("events").is_none());
+    id.connect(&end.qp, &ConnParam::default()).expect("asked");
+    pending.push(sees(&channel, CmEvent::ConnectRequest));
+    assert!(
+        honest.try_get().expect("events").is_none(),
+        "it is not refused"
+    );
 }

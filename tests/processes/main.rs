@@ -79,6 +79,7 @@ fn main() -> ExitCode {
         trial("fuzz", fuzz::rounds),
         trial("siege", siege::attacks),
         trial("claimed_places", intruder::claims_places),
+        trial("claimed_endpoint", intruder::claims_an_endpoint),
         trial("sleepers", sleepers::awake_each_other),
         trial("sleepers_without_membarrier", sleepers::without_membarrier),
         trial("many_connections", many::connections),

@@ -354,7 +354,8 @@ impl Entry {
     /// Reserves the peer's queue pair for this connection. Returns `false` if it has another connection;
     /// the peer is sent a rejection then.
     fn meet(&mut self, message: &Message, scope: &str) -> bool {
-        self.remote_qp = RemoteQp::new(scope, &message.params.endpoint);
+        let process = self.process.as_deref();
+        self.remote_qp = RemoteQp::new(scope, process, &message.params.endpoint);
         if self.remote_qp.is_none() {
             self.say(&Message {
                 status: STALE_CONN,

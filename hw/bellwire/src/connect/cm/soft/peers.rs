@@ -33,6 +33,7 @@ pub(super) struct Peers {
 pub(in crate::connect::cm) struct PeerProcess {
     process: Process,
     number: u64,
+    identity: u64,
     epoll: Arc<OwnedFd>,
     /// The channel has seen that it ended.
     ended: AtomicBool,
@@ -112,6 +113,7 @@ impl Peers {
         let key = EventData::new_u64(PROCESS | number);
         epoll::add(&self.epoll, handle, key, EventFlags::IN).map_err(|_| NotMet::NoRoom)?;
         let process = Arc::new(PeerProcess {
+            identity: process.number(),
             process,
             number,
             epoll: self.epoll.clone(),
@@ -149,6 +151,11 @@ impl Peers {
 }
 
 impl PeerProcess {
+    /// A number that no other process has while this one runs, whatever the channel: see [`Process::number`].
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
     /// Whether the channel has seen that it ended.
     pub fn is_over(&self) -> bool {
         // Relaxed: see `Peers::note_end`.

@@ -1,14 +1,18 @@
 //! Queue pairs of peers that have a connection with this process. As in Linux
 //! (drivers/infiniband/core/cm.c) such a queue pair cannot have another connection until the program has
 //! ended the first: packets of the first could be taken for those of the second.
+//!
+//! The endpoint that a message names is a claim of its sender. So a queue pair is reserved among those of the process that
+//! has sent the message: one that names the endpoint of another process takes nothing from that process.
 
+use super::peers::PeerProcess;
 use crate::memory::fork::PerProcess;
 use crate::qp::Endpoint;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The scope, the port's LID and GID, and the queue pair number.
-type Key = (String, u16, [u8; 16], u32);
+/// The scope, the process that names the queue pair (zero: this one), the port's LID and GID, and the queue pair number.
+type Key = (String, u64, u16, [u8; 16], u32);
 
 /// The queue pair of a peer, reserved for as long as no other connection may be made with it.
 #[derive(Debug)]
@@ -25,10 +29,11 @@ fn connected() -> MutexGuard<'static, BTreeSet<Key>> {
 }
 
 impl RemoteQp {
-    /// `None` if it has a connection.
-    pub fn new(scope: &str, endpoint: &Endpoint) -> Option<Self> {
+    /// `None` if the queue pair that this process names has a connection.
+    pub fn new(scope: &str, process: Option<&PeerProcess>, endpoint: &Endpoint) -> Option<Self> {
         let key = (
             scope.to_owned(),
+            process.map_or(0, PeerProcess::identity),
             endpoint.lid,
             endpoint.gid,
             endpoint.qp_num,
