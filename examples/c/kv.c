@@ -1,6 +1,6 @@
 /*
  * A remote key-value store. The server owns a table in registered memory. Clients GET by an RDMA READ
- * of the key's place in it, of which the server's processor knows nothing, and PUT by a SEND to the
+ * of the key's place in it, for which the server's program calls nothing, and PUT by a SEND to the
  * server, which alone writes the table.
  *
  * The server has a set of links: one poll for all clients, one shared receive queue for their

@@ -1,4 +1,4 @@
-//! `docs/faults.md`: what stands between two lines of it is made of the tables.
+//! `docs/faults.md`: its contents, and what stands between two lines of it, are made of the tables.
 
 use bellwire::fault::{
     Blame, Class, CmEvent, Errno, EventType, Execution, Fault, Recovery, Retry, Scope, Vendor,
@@ -11,6 +11,8 @@ use std::{env, fs};
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/faults.md");
 const BEGIN: &str = "<!-- faults: written by cargo xtask faults -->\n";
 const END: &str = "<!-- faults: end -->\n";
+const CONTENTS: &str = "<!-- contents: written by cargo xtask faults -->\n";
+const CONTENTS_END: &str = "<!-- contents: end -->\n";
 
 /// With `BELLWIRE_BLESS=1` the page is written.
 #[test]
@@ -18,7 +20,12 @@ fn the_page_is_fresh() {
     let there = fs::read_to_string(PAGE).expect(PAGE);
     let (before, rest) = there.split_once(BEGIN).expect(BEGIN);
     let (_, after) = rest.split_once(END).expect(END);
-    let fresh = format!("{before}{BEGIN}\n{}{END}{after}", generate());
+    let body = generate();
+    let (top, rest) = before.split_once(CONTENTS).expect(CONTENTS);
+    let (_, middle) = rest.split_once(CONTENTS_END).expect(CONTENTS_END);
+    let contents = contents(&format!("{middle}{body}"));
+    let fresh =
+        format!("{top}{CONTENTS}\n{contents}\n{CONTENTS_END}{middle}{BEGIN}\n{body}{END}{after}");
     if env::var_os("BELLWIRE_BLESS").is_some_and(|value| value == "1") {
         fs::write(PAGE, &fresh).unwrap();
         return;
@@ -27,6 +34,35 @@ fn the_page_is_fresh() {
         there == fresh,
         "docs/faults.md is stale: run `cargo xtask faults`, or this test with BELLWIRE_BLESS=1"
     );
+}
+
+/// A line for each section, with the names of its faults.
+fn contents(page: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for heading in page.lines() {
+        let (level, title) = heading.split_once(' ').unwrap_or_default();
+        let name = title.split_once([' ', ':']).map_or(title, |(name, _)| name);
+        let is_fault = !name.is_empty() && name.chars().all(|c| !c.is_ascii_lowercase());
+        match (level, lines.last_mut()) {
+            ("##", _) => lines.push(format!("- [{title}](#{})", anchor(title))),
+            ("###", Some(line)) if is_fault && !title.contains(": any") => {
+                write!(line, " [{name}](#{})", anchor(title)).unwrap();
+            }
+            _ => {}
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The anchor that GitHub gives a heading.
+fn anchor(title: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+    let lower = title.to_lowercase();
+    lower
+        .chars()
+        .filter(kept)
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
 }
 
 fn generate() -> String {
