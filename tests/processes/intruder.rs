@@ -4,6 +4,7 @@
 use crate::heir::{end_of, route, sees};
 use crate::kinds;
 use crate::shared::Shared;
+use crate::wire::section;
 use bellwire::connect::cm::{ConnParam, EventChannel, PortSpace};
 use bellwire::fault::CmEvent;
 use bellwire::soft::Mode;
@@ -13,12 +14,13 @@ use bellwire::{ConnectAttr, Device};
 use bellwire_tests::child::Child;
 use bellwire_tests::fixture::{DEADLINE, End, SIGNALED, connect_with, fabric_name, init, node};
 use bellwire_tests::leftovers::Home;
-use bellwire_tests::parent::{Parent, number};
+use bellwire_tests::parent::{Parent, card, number, read_card};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::{Duration, Instant};
 
 /// What it is started as.
 pub const ROLE: &str = "intruder";
@@ -136,6 +138,34 @@ fn ask(fabric: &str, order: &Value) -> OwnedFd {
     socket
 }
 
+/// Connects queue pairs with a node, says of each that it accesses that node's memory, and never leaves.
+fn stay_inside(parent: &Parent, fabric: &str, count: u64) {
+    let device = node(fabric, Mode::Inline);
+    let pd = device.alloc_pd();
+    let mut ends: Vec<End> = (0..count)
+        .map(|_| End::new(&pd, Mode::Inline, &init()))
+        .collect();
+    let cards = ends.iter().map(|end| card(&end.qp, end.region.remote(0)));
+    parent.say("cards", cards.collect());
+    let order = parent.hear("claim");
+    let theirs = order["connect"].as_array().expect("cards");
+    for (end, card) in ends.iter_mut().zip(theirs) {
+        end.qp.init(&ConnectAttr::default()).expect("INIT");
+        end.qp
+            .connect(&read_card(card).0, &ConnectAttr::default())
+            .expect("RTS");
+    }
+    let links = Shared::all("memfd:bellwire-link", true);
+    for (link, end) in links
+        .iter()
+        .flat_map(|link| ends.iter().map(move |end| (link, end)))
+    {
+        link.write(section(end.qp.qp_num()), 1);
+    }
+    parent.say("inside", Value::Null);
+    parent.hear("claim");
+}
+
 /// Plays the role.
 pub fn play() {
     let parent = Parent::start();
@@ -154,6 +184,10 @@ pub fn play() {
         if order["qp_num"].is_number() {
             asked.push(ask(fabric, &order));
             parent.say("asked", Value::Null);
+            continue;
+        }
+        if let Some(count) = order["ends"].as_u64() {
+            stay_inside(&parent, fabric, count);
             continue;
         }
         let first = number(&order, "first");
@@ -249,4 +283,56 @@ pub fn claims_an_endpoint() {
         honest.try_get().expect("events").is_none(),
         "it is not refused"
     );
+}
+
+/// Queue pairs of one process that say that they access the memory of another one, for ever.
+pub fn never_leaves() {
+    const ENDS: u64 = 32;
+    /// As `hw/soft/src/remote/mod.rs` has it.
+    const STUCK: Duration = Duration::from_millis(250);
+    let fabric = fabric_name();
+    let home = Home::new(&fabric);
+    let [victim, honest] = [(); 2].map(|()| node(&fabric, Mode::Inline));
+    let mut pair = connected(&victim, &honest);
+    works(&mut pair);
+    let mut intruder = Child::start(ROLE, ROLE.to_owned(), &home.0);
+    intruder.hear("ready");
+    intruder.send("claim", json!({"fabric": fabric, "ends": ENDS}));
+    let cards = intruder.hear("cards");
+    let pd = victim.alloc_pd();
+    let attr = ConnectAttr {
+        timeout: 8,
+        retry_cnt: 1,
+        ..ConnectAttr::default()
+    };
+    let mut ends: Vec<End> = (cards.as_array().expect("cards").iter())
+        .map(|card| {
+            let mut end = End::new(&pd, Mode::Inline, &init());
+            end.qp.init(&attr).expect("INIT");
+            end.qp.connect(&read_card(card).0, &attr).expect("RTS");
+            end
+        })
+        .collect();
+    let ours: Value = ends
+        .iter()
+        .map(|end| card(&end.qp, end.region.remote(0)))
+        .collect();
+    intruder.send("claim", json!({"connect": ours}));
+    intruder.hear("inside");
+    works(&mut pair);
+    // The first is waited for, and costs that process its link. Each of the others was waited for as long.
+    let mut kept = ends.pop().expect("one of them");
+    let start = Instant::now();
+    drop(ends.pop());
+    assert!(start.elapsed() >= STUCK);
+    let start = Instant::now();
+    drop(ends);
+    let rest = start.elapsed();
+    assert!(rest < STUCK * (ENDS as u32 - 2) / 2, "{rest:?}");
+    works(&mut pair);
+    kept.post(3, Send {}, Inline(&[]), SIGNALED).expect("room");
+    kept.qp.sq().ring();
+    assert_eq!(kept.outcome(), (3, WcStatus::RetryExcErr));
+    works(&mut pair);
+    drop(intruder);
 }

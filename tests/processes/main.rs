@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         trial("siege", siege::attacks),
         trial("claimed_places", intruder::claims_places),
         trial("claimed_endpoint", intruder::claims_an_endpoint),
+        trial("sections_that_are_never_left", intruder::never_leaves),
         trial("sleepers", sleepers::awake_each_other),
         trial("sleepers_without_membarrier", sleepers::without_membarrier),
         trial("many_connections", many::connections),

@@ -190,8 +190,12 @@ impl Section {
 }
 
 /// Like [`Section::wait`], for sections of other processes. Waits for all of them together no longer than
-/// `bound`.
-pub fn wait_until_left(sections: &[&Section], bound: std::time::Duration) {
+/// `bound`, and returns those that have not been left by then.
+#[must_use]
+pub fn wait_until_left<'s>(
+    sections: &[&'s Section],
+    bound: std::time::Duration,
+) -> Vec<&'s Section> {
     // Acquire: pairs with the Release in `leave` and `enter`.
     let count = |section: &Section| section.0.load(Ordering::Acquire);
     let mut entered: Vec<(&Section, u32)> = (sections.iter())
@@ -203,6 +207,23 @@ pub fn wait_until_left(sections: &[&Section], bound: std::time::Duration) {
     while !entered.is_empty() && start.elapsed() <= bound {
         entered.retain(|(section, seen)| count(section) == *seen);
         backoff.wait();
+    }
+    entered.into_iter().map(|(section, _)| section).collect()
+}
+
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn sections_that_are_not_left_are_named() {
+        let [left, stuck, other] = [0, 1, u32::MAX].map(|count| Section(AtomicU32::new(count)));
+        let sections = [&left, &stuck, &other];
+        let named = wait_until_left(&sections, Duration::ZERO);
+        let is = |section: &Section| named.iter().any(|of| std::ptr::eq(*of, section));
+        assert!(!is(&left) && is(&stuck) && is(&other));
+        assert!(wait_until_left(&[&left], Duration::MAX).is_empty());
     }
 }
 

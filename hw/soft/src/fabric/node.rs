@@ -15,16 +15,18 @@ use super::{ACQUAINTED, MAX_NODES, Owner};
 use crate::error::Error;
 use crate::process::began_here;
 use bellwire_memory::fork::Fd;
+use bellwire_provider::pinned::with_room;
 use bellwire_provider::quiesce::Barriers;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Keys of the descriptors in a node's epoll: each place has two, of its link's socket and of its process;
@@ -35,6 +37,9 @@ const LISTENER: u64 = WAKE + 1;
 
 /// Descriptors that are handled per wait.
 const AT_ONCE: usize = 32;
+
+/// Processes that are remembered because they did not leave their sections in time.
+const DISTRUSTED: usize = 64;
 
 /// A node of a fabric.
 #[derive(Debug)]
@@ -61,6 +66,8 @@ pub struct Node {
     halted: AtomicBool,
     /// The node's thread polls at intervals.
     awake: AtomicBool,
+    /// Numbers of processes that did not leave their sections in time, the last ones.
+    distrusted: Mutex<VecDeque<u64>>,
     /// Whether peers have to wake us.
     pub attention: Arc<Attention>,
     export: Arc<Export>,
@@ -107,6 +114,7 @@ impl Node {
         export: Arc<Export>,
     ) -> Result<Self, Error> {
         address::check_name(name)?;
+        let distrusted = with_room(DISTRUSTED)?.into();
         let (slot, listener) = address::claim(&owner, name)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::io("make an event descriptor", error.into()))?;
@@ -135,6 +143,7 @@ impl Node {
             owing: AtomicBool::new(false),
             halted: AtomicBool::new(false),
             awake: AtomicBool::new(false),
+            distrusted: Mutex::new(distrusted),
             attention: Arc::default(),
             export,
         })
@@ -283,6 +292,7 @@ impl Node {
         let slot = agreed.slot;
         let peer = self.meet(slot).map_err(io::Error::other)?;
         self.watch(slot, &agreed.link)?;
+        peer.set_trusted(!self.distrusts(&agreed.link));
         peer.begin_link(agreed.link, agreed.memory, turns(peer))?;
         if let (Some(file), Some(link)) = (&agreed.reply, peer.link()) {
             // If the peer has stopped waiting for it, it will be found to be gone.
@@ -316,6 +326,41 @@ impl Node {
     pub fn is_link(&self, slot: usize, link: &Arc<Link>) -> bool {
         let present = self.known(slot).and_then(Peer::link);
         present.is_some_and(|present| Arc::ptr_eq(&present, link))
+    }
+
+    /// Whether the process at the other end of a link is to access no memory of this one by itself.
+    fn distrusts(&self, link: &Link) -> bool {
+        let distrusted = self
+            .distrusted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        distrusted.contains(&link.process.number())
+    }
+
+    /// From now on the process of this peer accesses no memory of this one by itself. Returns the places of its nodes,
+    /// whose links are to be ended. Another node of the own process keeps its link: its threads are those of the program,
+    /// and may only be late. Under the device's lock.
+    pub fn distrust(&self, peer: &Peer) -> Vec<usize> {
+        let Some(link) = peer.link().filter(|link| !link.process.is_us()) else {
+            return Vec::new();
+        };
+        let number = link.process.number();
+        let is_its = |of: &&Peer| {
+            let link = of.link();
+            of.slot == peer.slot
+                || number != 0 && link.is_some_and(|link| link.process.number() == number)
+        };
+        let mut distrusted = self
+            .distrusted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if number != 0 && !distrusted.contains(&number) {
+            if distrusted.len() >= DISTRUSTED {
+                distrusted.pop_front();
+            }
+            distrusted.push_back(number);
+        }
+        self.live().filter(is_its).map(|of| of.slot).collect()
     }
 
     /// Ends a link, if there is one. `turns` takes those of the peer. Under the device's lock.

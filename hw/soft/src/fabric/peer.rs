@@ -18,7 +18,7 @@ use rustix::net::{SendFlags, send};
 use std::io;
 use std::num::NonZeroI32;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub struct Peer {
     pub reader: Reader,
     pub reading: Reading,
     link: Mutex<Option<Arc<Link>>>,
+    /// The peer's process may access our memory: it has left its sections in time so far.
+    trusted: AtomicBool,
     /// Time at which the peer left packets unread, or until which it need not be woken again; zero: nothing
     /// is unread.
     unread_since: AtomicU64,
@@ -135,6 +137,7 @@ impl Peer {
             reader: Reader::new(segments),
             reading: Reading::default(),
             link: Mutex::new(None),
+            trusted: AtomicBool::new(true),
             unread_since: AtomicU64::new(0),
             seen: AtomicU32::new(0),
             windows,
@@ -189,6 +192,17 @@ impl Peer {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Whether the peer's process may access our memory by itself.
+    pub fn is_trusted(&self) -> bool {
+        // Relaxed: changed under the device's lock, before there is a link.
+        self.trusted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_trusted(&self, trusted: bool) {
+        // Relaxed: see `is_trusted`.
+        self.trusted.store(trusted, Ordering::Relaxed);
     }
 
     /// Maps the memory of a link, and begins it. Under the device's lock.

@@ -4,7 +4,8 @@
 //! Within its section the requester checks the responder's face (whether it is connected to this queue pair,
 //! and what it allows), the key's entry in the peer's export, and whether the memory behind it is still
 //! mapped; then it copies. When the peer removes something, it waits for that section. Such a wait ends after
-//! 250 ms and is never under the device's lock, because a section is left by another process. membarrier(2)
+//! 250 ms and is never under the device's lock, because a section is left by another process; a process that has not
+//! left its section by then loses its links, and later ones carry everything in packets. membarrier(2)
 //! reaches other processes by its global form; where a process has none, the link has fences.
 //!
 //! Memory can be mapped if it is a `Region` on `Mapping::shared`, except on huge pages; `Device::mapping`

@@ -110,7 +110,7 @@ impl Hca {
     }
 
     /// Ends a link, if there is one. Under the device's lock.
-    fn unlink(&self, node: &Node, slot: usize) {
+    pub(super) fn unlink(&self, node: &Node, slot: usize) {
         node.unlink(slot, |peer| self.turns(peer));
         self.note_looks();
     }

@@ -182,6 +182,21 @@ impl Responder {
     }
 }
 
+/// A requester in another process, which may be in the section in which it accesses memory of this one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entered {
+    section: &'static Section,
+    slot: usize,
+    incarnation: u64,
+}
+
+impl Entered {
+    /// Whether it is in its section, or says so.
+    fn is_inside(&self) -> bool {
+        !self.section.count().is_multiple_of(2)
+    }
+}
+
 impl Hca {
     /// From here on peers may access memory on behalf of a queue pair that sends to another process.
     pub(super) fn speak(&self, record: &QpRecord) {
@@ -203,7 +218,7 @@ impl Hca {
             // Relaxed: under the lock. If another process has the place by now, `accepts` is published as
             // zero.
             let mut accepts = face.accepts.load(Ordering::Relaxed);
-            if peer.incarnation() != responder.incarnation {
+            if peer.incarnation() != responder.incarnation || !peer.is_trusted() {
                 accepts = 0;
             }
             if let Some(life) = responder.life
@@ -226,23 +241,67 @@ impl Hca {
         }
     }
 
-    /// The section of the requester in another process that may be executing against this queue pair.
-    pub(super) fn requester_of(&self, record: &QpRecord) -> Option<&'static Section> {
+    /// The requester in another process that may be executing against this queue pair.
+    pub(super) fn requester_of(&self, record: &QpRecord) -> Option<Entered> {
         let (node, responder) = (self.node.as_ref()?, record.responder.as_ref()?);
-        let section = (node.peer(responder.slot).segments).their_section(record.attr.dest_qp_num);
-        Some(section)
+        let peer = node.peer(responder.slot);
+        // It ended with its link; or it is shown nothing to execute against.
+        let may = peer.incarnation() == responder.incarnation && peer.is_trusted();
+        may.then(|| Entered {
+            section: peer.segments.their_section(record.attr.dest_qp_num),
+            slot: responder.slot,
+            incarnation: responder.incarnation,
+        })
     }
 
     /// Waits, after a barrier everywhere, until requesters in other processes have left the sections that may use what
     /// was taken away.
     /// Other processes may be slow, so never call this under the device's lock. The wait is bounded by
-    /// `STUCK`, for a process that is stopped or malicious.
-    pub(super) fn wait_for_requesters(
-        &self,
-        requesters: impl IntoIterator<Item = &'static Section>,
-    ) {
-        let requesters: Vec<_> = requesters.into_iter().collect();
-        wait_until_left(&requesters, STUCK);
+    /// `STUCK`, for a process that is stopped or malicious. Such a process loses its links, so that it is waited for once,
+    /// and with it all others that were stuck during the same wait.
+    pub(super) fn wait_for_requesters(&self, requesters: impl IntoIterator<Item = Entered>) {
+        let requesters: Vec<Entered> = requesters.into_iter().collect();
+        let sections: Vec<_> = requesters.iter().map(|of| of.section).collect();
+        // Most requesters are in no section, or leave it soon.
+        if wait_until_left(&sections, SOON).is_empty() {
+            return;
+        }
+        let watched: Vec<(Entered, u32)> = {
+            let control = self.control();
+            (control.qps.iter().flatten())
+                .filter_map(|record| self.requester_of(record))
+                .filter(Entered::is_inside)
+                .map(|of| (of, of.section.count()))
+                .collect()
+        };
+        let stuck = wait_until_left(&sections, STUCK);
+        if stuck.is_empty() {
+            return;
+        }
+        let is_stuck = |of: &&Entered| {
+            stuck
+                .iter()
+                .any(|section| std::ptr::eq(*section, of.section))
+        };
+        let waited_for = requesters.iter().filter(is_stuck).copied();
+        let others = (watched.iter()).filter(|(of, seen)| of.section.count() == *seen);
+        self.part_with(waited_for.chain(others.map(|(of, _)| *of)));
+    }
+
+    /// Ends the links with the processes of these requesters, which do not leave their sections. From now on each of the
+    /// processes is shown no memory, so that nothing waits for it.
+    #[cold]
+    fn part_with(&self, stuck: impl Iterator<Item = Entered>) {
+        let Some(node) = &self.node else { return };
+        let _control = self.control();
+        for of in stuck {
+            let peer = node.peer(of.slot);
+            if peer.incarnation() == of.incarnation {
+                for slot in node.distrust(peer) {
+                    self.unlink(node, slot);
+                }
+            }
+        }
     }
 
     fn show_life(&self, record: &QpRecord, word: impl FnOnce(u16) -> u32) {
@@ -264,6 +323,9 @@ const FETCHED_AT_ONCE: u64 = 1 << 20;
 
 /// How long a process may stay in a section before it counts as stopped.
 const STUCK: Duration = Duration::from_millis(250);
+
+/// How long is waited before the other queue pairs' requesters are looked at, too.
+const SOON: Duration = Duration::from_millis(1);
 
 /// In a life's word: the queue pair sends, and its memory may be accessed.
 const SPEAKING: u32 = 1 << 16;
