@@ -30,6 +30,7 @@ pub const SCENARIOS: &[(&str, Scenario)] = &[
     ("sets", sets),
     ("cm", cm),
     ("cm_between", cm_between),
+    ("several_by_cm", several_by_cm),
     ("tcp", over_tcp),
 ];
 
@@ -366,6 +367,41 @@ fn cm() -> Result<(), String> {
 
 fn cm_between() -> Result<(), String> {
     by_cm(&node()?, &node()?)
+}
+
+/// Several links of one listener in one set.
+fn several_by_cm() -> Result<(), String> {
+    let device = Device::try_soft(HcaConfig::default()).map_err(text)?;
+    let at = ("127.0.0.1", 7471);
+    let mut listener = Listener::bind(&device, at, 4, Retry::default()).map_err(text)?;
+    let connector = Connector::new(&device, at, Retry::default());
+    let pd = device.alloc_pd();
+    let mut set = set(&pd, false)?;
+    let client = || {
+        let exchange = connector.exchange().map_err(text)?;
+        Link::new(&pd, link_init(RecoverIn::Poll, false), exchange).map_err(text)
+    };
+    let mut clients = [client()?, client()?];
+    let mut ready = 0;
+    until("links of one listener", || {
+        for client in &mut clients {
+            client.poll(16, drop);
+            is_ready(client)?;
+        }
+        if let Some(incoming) = listener.accept().map_err(text)? {
+            let init = link_init(RecoverIn::Poll, false);
+            set.join(init, incoming).map_err(text)?;
+        }
+        set.poll(16, |_, _| ());
+        while let Some((_, state)) = set.next_change() {
+            match state {
+                LinkState::Ready => ready += 1,
+                LinkState::Ended(why) => return Err(format!("ended: {why:?}")),
+                _ => {}
+            }
+        }
+        Ok(ready == 2)
+    })
 }
 
 fn over_tcp() -> Result<(), String> {

@@ -6,6 +6,7 @@
 
 mod fork;
 mod identity;
+mod limits;
 mod memory;
 mod net;
 mod realtime;
@@ -27,6 +28,7 @@ struct Area {
 const AREAS: &[Area] = &[
     fork::AREA,
     identity::AREA,
+    limits::AREA,
     memory::AREA,
     net::AREA,
     realtime::AREA,

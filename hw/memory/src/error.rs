@@ -1,13 +1,10 @@
 //! Errors of setting up memory.
 
+use super::limits::{NoMemory, ProcessLimit};
 use super::pages::pool_dir;
 use super::size::Size;
 use std::path::PathBuf;
 use std::{fmt, io};
-
-/// Advice for ENOMEM.
-pub const NO_MEMORY: &str =
-    " (ask for less, or look at free memory, `ulimit -v` and the cgroup's memory.max)";
 
 /// Why memory could not be set up. The text (`Display`) says what to do about it, and includes that of the
 /// cause: there is no `Error::source`.
@@ -130,7 +127,7 @@ pub enum MemoryError {
         r#source: io::Error,
     },
     /// A system call failed for a reason that has no variant of its own.
-    #[error("cannot {doing}: {source}{}", no_memory(.source))]
+    #[error("cannot {doing}: {source}{}", advice(.source))]
     Os {
         /// What the call was to do; completes the sentence "cannot …".
         doing: String,
@@ -196,10 +193,24 @@ fn list(nodes: &[u32]) -> String {
 }
 
 /// Advice for this error.
-fn no_memory(error: &io::Error) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::ENOMEM) => NO_MEMORY,
-        _ => "",
+fn advice(source: &io::Error) -> Advice {
+    Advice(source.raw_os_error())
+}
+
+/// The text of [`advice`].
+struct Advice(Option<i32>);
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(libc::ENOMEM) => write!(f, "{NoMemory}"),
+            Some(libc::EMFILE) => write!(
+                f,
+                ": {}close descriptors, or raise it with `ulimit -n`",
+                ProcessLimit::Descriptors
+            ),
+            _ => Ok(()),
+        }
     }
 }
 

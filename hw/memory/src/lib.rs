@@ -25,6 +25,7 @@ pub mod fault;
 mod file;
 mod file_limit;
 pub mod fork;
+mod limits;
 mod lock;
 mod mapping;
 mod numa;
@@ -38,9 +39,10 @@ mod smaps;
 #[cfg(test)]
 mod pool;
 
-pub use error::{MemoryError, NO_MEMORY};
+pub use error::MemoryError;
 pub use file::FileMapping;
 pub use file_limit::set_length;
+pub use limits::{NoMemory, ProcessLimit};
 pub use lock::{memlock_limit, pin_limit};
 pub use mapping::{Mapping, MappingBuilder};
 pub use numa::{numa_node_of, online_nodes};

@@ -8,7 +8,7 @@ use bellwire_core::fault::CmEvent;
 use bellwire_core::qp::ModifyError;
 use bellwire_core::queue::{AttachError, PostError};
 use bellwire_core::wr::MwType;
-use bellwire_memory::{MemoryError, NO_MEMORY};
+use bellwire_memory::{MemoryError, NoMemory, ProcessLimit};
 use std::{fmt, io};
 
 /// The error of a call that is not on the data path. Nothing was created or changed. It has no `source`:
@@ -393,12 +393,36 @@ pub enum Error {
 }
 
 /// What to do when a system call failed with this error.
-pub fn remedy(error: &io::Error) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::ENOMEM) => NO_MEMORY,
-        // The error of starting a thread.
-        Some(libc::EAGAIN) => ": end threads, or raise `ulimit -u` and the cgroup's pids.max",
-        Some(libc::EMFILE) => ": close descriptors, or raise `ulimit -n`",
+pub fn remedy(error: &io::Error) -> Remedy {
+    Remedy(error.raw_os_error())
+}
+
+/// The text of [`remedy`]. It names the limit of the process that is the cause.
+#[derive(Clone, Copy, Debug)]
+pub struct Remedy(Option<i32>);
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(libc::ENOMEM) => write!(f, "{NoMemory}"),
+            // The error of starting a thread.
+            Some(libc::EAGAIN) => write!(
+                f,
+                ": {}end threads, or raise `ulimit -u` and the cgroup's pids.max",
+                ProcessLimit::Threads
+            ),
+            Some(libc::EMFILE) => write!(
+                f,
+                ": {}close descriptors, or raise it with `ulimit -n`",
+                ProcessLimit::Descriptors
+            ),
+            errno => f.write_str(constant(errno)),
+        }
+    }
+}
+
+fn constant(errno: Option<i32>) -> &'static str {
+    match errno {
         Some(libc::ENFILE) => ": close descriptors, or raise fs.file-max",
         Some(libc::EACCES | libc::EPERM) => {
             ": the kernel refuses this to the process: check its user and capabilities, and the container, \

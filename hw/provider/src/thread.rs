@@ -1,5 +1,6 @@
 //! Starting threads of the library, and deferring the cancellation of the program's.
 
+use crate::pinned::{Sparse, headroom};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -48,6 +49,16 @@ impl Drop for Blocked {
     }
 }
 
+/// Whether there is address space for another thread: its stack, and what the standard library maps and allocates for
+/// it, which ends the process when that fails.
+fn room() -> io::Result<()> {
+    /// The standard library's stacks have 2 MiB; a signal stack, and the first memory that the thread takes.
+    const BYTES: usize = (2 << 20) + (1 << 20);
+    let none = |_| io::Error::from_raw_os_error(libc::ENOMEM);
+    Sparse::zeroed(BYTES).map_err(none)?;
+    headroom().map_err(none)
+}
+
 /// Starts a thread of the library, with a name of which Linux keeps 15 characters. The signals of the process are for the
 /// program's threads: this one has all blocked, from its first instruction on, except those that an instruction of
 /// its own raises.
@@ -58,6 +69,7 @@ pub fn start<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
+    room()?;
     // A thread begins with the mask of the one that starts it.
     let _blocked = Blocked::all();
     #[expect(clippy::disallowed_methods, reason = "all threads are started here")]

@@ -1,5 +1,6 @@
 //! How two [`Link`](super::Link)s exchange messages while their queue pairs cannot.
 
+use crate::error::Error;
 use crate::memory::fork::Life;
 use bellwire_core::link::FormatError;
 use std::collections::VecDeque;
@@ -51,6 +52,13 @@ pub trait Exchange: Send {
     fn set_waker(&mut self, waker: Waker) -> bool {
         drop(waker);
         false
+    }
+
+    /// Why [`set_waker`](Self::set_waker) has just returned `false`, if the exchange supports wakers, and the system
+    /// refused what it takes: the link is then not made, with this error. `None`: the link waits for
+    /// [`fd`](Self::fd).
+    fn why_no_waker(&mut self) -> Option<Error> {
+        None
     }
 
     /// The time by which it has to be asked for a message again, for work of its own.

@@ -118,9 +118,13 @@ impl fmt::Display for TcpError {
                     io::ErrorKind::AddrInUse => "; end what listens there, or take another port",
                     io::ErrorKind::PermissionDenied => "; take a port from 1024 on",
                     io::ErrorKind::AddrNotAvailable => "; give an address of this host",
-                    _ => remedy(error),
+                    _ => "",
                 };
-                write!(f, "cannot listen on {address}: {error}{advice}")
+                write!(f, "cannot listen on {address}: {error}{advice}")?;
+                match advice {
+                    "" => write!(f, "{}", remedy(error)),
+                    _ => Ok(()),
+                }
             }
             Self::Connect { tried } => {
                 write!(f, "cannot connect to {}", address::list(tried))

@@ -110,6 +110,9 @@ impl Attention {
         if exchange.set_waker(Waker::from(Arc::new(SlotWaker { slot, list }))) {
             return Ok(Heard::ByWaker);
         }
+        if let Some(error) = exchange.why_no_waker() {
+            return Err(error);
+        }
         let Some(fd) = exchange.fd() else {
             return Ok(Heard::Not);
         };

@@ -154,6 +154,7 @@ impl Listener {
             session,
             channel: self.channel.clone(),
             desk: self.desk.clone(),
+            asleep: None,
             life: Life::current(),
         }))
     }
@@ -426,6 +427,8 @@ pub struct Incoming {
     session: u64,
     channel: EventChannel,
     desk: Arc<Mutex<Desk>>,
+    /// Why no thread wakes its link.
+    asleep: Option<Error>,
     /// Of the process that made it.
     life: Life,
 }
@@ -493,11 +496,14 @@ impl Exchange for Incoming {
                 }
                 true
             });
-            let Ok(watcher) = watcher else {
-                // Without a thread the links wait for the descriptor, as many as can.
-                return false;
-            };
-            desk.watcher = Some(watcher);
+            match watcher {
+                Ok(watcher) => desk.watcher = Some(watcher),
+                Err(error) => {
+                    drop(desk);
+                    self.asleep = Some(error);
+                    return false;
+                }
+            }
         }
         if let Some(session) = desk.sessions.get_mut(&self.session)
             && session.waker.replace(waker).is_none()
@@ -505,6 +511,10 @@ impl Exchange for Incoming {
             desk.sleepers += 1;
         }
         true
+    }
+
+    fn why_no_waker(&mut self) -> Option<Error> {
+        self.asleep.take()
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -1,0 +1,81 @@
+//! The limits of the process, as errors name them. Source: getrlimit(2).
+
+use super::size::Size;
+use std::fmt;
+
+/// A limit of the process that may be the cause of an error: the text is "RLIMIT_NOFILE is 30: ", and empty where there
+/// is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessLimit {
+    /// Descriptors.
+    Descriptors,
+    /// Threads and processes of the user.
+    Threads,
+    /// Address space.
+    AddressSpace,
+}
+
+impl ProcessLimit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Descriptors => "RLIMIT_NOFILE",
+            Self::Threads => "RLIMIT_NPROC",
+            Self::AddressSpace => "RLIMIT_AS",
+        }
+    }
+
+    /// The soft limit; `None`: there is none.
+    pub fn now(self) -> Option<u64> {
+        let resource = match self {
+            Self::Descriptors => libc::RLIMIT_NOFILE,
+            Self::Threads => libc::RLIMIT_NPROC,
+            Self::AddressSpace => libc::RLIMIT_AS,
+        };
+        let mut limit = libc::rlimit {
+            rlim_cur: libc::RLIM_INFINITY,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        // Where it cannot be asked for, none is named.
+        // SAFETY: `limit` is writable and has the type that getrlimit fills in.
+        let _infinite = unsafe { libc::getrlimit(resource, &mut limit) };
+        (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    }
+}
+
+impl fmt::Display for ProcessLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self, self.now()) {
+            (_, None) => Ok(()),
+            (Self::AddressSpace, Some(limit)) => write!(f, "{} is {}: ", self.name(), Size(limit)),
+            (_, Some(limit)) => write!(f, "{} is {limit}: ", self.name()),
+        }
+    }
+}
+
+/// Advice for ENOMEM.
+#[derive(Clone, Copy, Debug)]
+pub struct NoMemory;
+
+impl fmt::Display for NoMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            " ({}ask for less, or look at free memory, `ulimit -v` and the cgroup's memory.max)",
+            ProcessLimit::AddressSpace
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_named_with_its_value() {
+        let limit = ProcessLimit::Descriptors;
+        let text = limit
+            .now()
+            .map(|limit| format!("RLIMIT_NOFILE is {limit}: "));
+        assert_eq!(limit.to_string(), text.unwrap_or_default());
+    }
+}
