@@ -16,7 +16,7 @@ use bellwire_tests::fixture::{DEADLINE, End, SIGNALED, connect_with, fabric_name
 use bellwire_tests::leftovers::Home;
 use bellwire_tests::parent::{Parent, card, number, read_card};
 use serde_json::{Value, json};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -166,6 +166,22 @@ fn stay_inside(parent: &Parent, fabric: &str, count: u64) {
     parent.hear("claim");
 }
 
+/// Writes to the sockets of links, as much as they take.
+fn flood(parent: &Parent, links: Vec<UnixStream>) {
+    let threads: Vec<_> = (links.into_iter())
+        .map(|mut link| {
+            std::thread::spawn(move || {
+                let mut written = 0;
+                while let Ok(bytes) = link.write(&[0; 16 << 10]) {
+                    written += bytes;
+                }
+                written
+            })
+        })
+        .collect();
+    parent.say("floods", json!(threads.len()));
+}
+
 /// Plays the role.
 pub fn play() {
     let parent = Parent::start();
@@ -188,6 +204,10 @@ pub fn play() {
         }
         if let Some(count) = order["ends"].as_u64() {
             stay_inside(&parent, fabric, count);
+            continue;
+        }
+        if order["floods"] == true {
+            flood(&parent, std::mem::take(&mut held));
             continue;
         }
         let first = number(&order, "first");
@@ -335,4 +355,38 @@ pub fn never_leaves() {
     assert_eq!(kept.outcome(), (3, WcStatus::RetryExcErr));
     works(&mut pair);
     drop(intruder);
+}
+
+/// Some processes write to the sockets of their links without end. Each time that an honest node joins, connects and
+/// sends, the thread that they keep busy has to take part.
+pub fn floods() {
+    const PROCESSES: u64 = 3;
+    const ROUNDS: usize = 10;
+    let fabric = fabric_name();
+    let home = Home::new(&fabric);
+    let victim = node(&fabric, Mode::Inline);
+    let honest = node(&fabric, Mode::Inline);
+    let mut pair = connected(&victim, &honest);
+    let mut intruders: Vec<Child> = (0..PROCESSES)
+        .map(|at| {
+            let mut intruder = Child::start(ROLE, format!("{ROLE} {at}"), &home.0);
+            intruder.hear("ready");
+            let first = 1000 + at * CLAIMS;
+            intruder.send(
+                "claim",
+                json!({"fabric": fabric, "first": first, "listens": true}),
+            );
+            intruder.hear("linked");
+            intruder.send("claim", json!({"fabric": fabric, "floods": true}));
+            assert_eq!(intruder.hear("floods"), json!(NODES_OF_ONE));
+            intruder
+        })
+        .collect();
+    for _ in 0..ROUNDS {
+        works(&mut pair);
+        let late = node(&fabric, Mode::Inline);
+        works(&mut connected(&victim, &late));
+        works(&mut connected(&late, &victim));
+    }
+    intruders.iter_mut().for_each(Child::kill);
 }

@@ -19,6 +19,8 @@
 //! - A node that does not reply, or is not accepted, delays no other. Of the nodes that have connected and
 //!   sent nothing, 64 are kept, for half a second each, and 8 of one process. When no descriptors are left, no node
 //!   is accepted for a while.
+//! - A peer wakes a node by bytes in the socket of their link. One read discards them, so that the other links have their
+//!   turn; a peer that wakes the node 64 times in 10 ms without a packet is not listened to for 1 ms at a time.
 //! - The place that a caller names is a claim. The listener connects to that place, and compares the process that
 //!   the kernel reports there with the caller. Where the kernel cannot tell, the listener calls back, as below. A
 //!   process has links for 32 nodes at most, and all links that others ask for use at most half of the descriptors.
@@ -40,7 +42,7 @@ use super::address::{self, Called, Spare};
 use super::export::EXPORT;
 use super::hello::{self, Heard, Hello, Refusal};
 use super::node::{Agreed, Node, segment};
-use super::peer::{Link, Memory, Peer};
+use super::peer::{DEAF, Link, Memory, Peer};
 use super::segment::SEGMENT;
 use super::window::Mapped;
 use crate::error::Error;
@@ -56,7 +58,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a node that has connected to us may take to send its hello.
@@ -159,6 +161,8 @@ pub struct Meetings {
     paused: Option<Instant>,
     /// Kept while one place after the other is asked.
     spare: Spare,
+    /// Links whose peers are not listened to until these times, with their places.
+    deaf: Vec<(Instant, usize, Arc<Link>)>,
 }
 
 #[derive(Debug)]
@@ -304,6 +308,7 @@ impl Meetings {
             next_key: FIRST_KEY,
             paused: None,
             spare: None,
+            deaf: Vec::new(),
         })
     }
 
@@ -327,6 +332,13 @@ impl Meetings {
             }
         }
         self.spare = None;
+        self.deaf.retain(|(until, slot, link)| {
+            let over = now >= *until;
+            if over && node.is_link(*slot, link) {
+                node.hear(*slot, link, EventFlags::IN);
+            }
+            !over
+        });
         if self.paused.is_some_and(|until| now >= until) {
             self.paused = None;
             node.listen(EventFlags::IN);
@@ -339,7 +351,16 @@ impl Meetings {
             Stage::Knocking { from, .. } => from.min(handshake.deadline),
             _ => handshake.deadline,
         };
-        self.all.iter().map(of_one).chain(self.paused).min()
+        let deaf = self.deaf.iter().map(|(until, ..)| *until);
+        (self.all.iter().map(of_one).chain(self.paused).chain(deaf)).min()
+    }
+
+    /// Does not listen to a peer for a while, which wakes the node's thread too often.
+    pub fn turn_away(&mut self, node: &Node, slot: usize, link: Arc<Link>, now: Instant) {
+        if self.deaf.try_reserve(1).is_ok() {
+            node.hear(slot, &link, EventFlags::empty());
+            self.deaf.push((now + DEAF, slot, link));
+        }
     }
 
     /// Adds a handshake, and returns its index. `None`: there is no memory for it.
@@ -696,6 +717,7 @@ fn agree(
         gid: theirs.gid,
         incarnation: theirs.incarnation,
         reaches: theirs.reaches,
+        idle: Mutex::default(),
     };
     Ok(Agreed {
         slot,

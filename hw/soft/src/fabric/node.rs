@@ -322,6 +322,16 @@ impl Node {
         let _watched = epoll::modify(&self.epoll, &self.listener, key, flags);
     }
 
+    /// Listens to the peer of a link for these events: without any, for its end alone.
+    pub(super) fn hear(&self, slot: usize, link: &Link, flags: EventFlags) {
+        let _watched = epoll::modify(
+            &self.epoll,
+            &link.stream,
+            EventData::new_u64(slot as u64),
+            flags,
+        );
+    }
+
     /// Whether this is the link with a place, and not one that another has replaced.
     pub fn is_link(&self, slot: usize, link: &Arc<Link>) -> bool {
         let present = self.known(slot).and_then(Peer::link);
@@ -398,6 +408,7 @@ impl Node {
         if epoll::wait(&self.epoll, spare_capacity(&mut ready), bound.as_ref()).is_err() {
             return woken;
         }
+        let now = Instant::now();
         for event in &ready {
             match event.data.u64() {
                 WAKE => {
@@ -407,9 +418,18 @@ impl Node {
                 key @ FIRST_KEY.. => meetings.ready(self, key, &mut woken.agreed),
                 key => {
                     let slot = key as usize % MAX_NODES;
-                    let link = self.known(slot).and_then(Peer::link);
-                    let gone = link.filter(|link| link.is_gone());
-                    woken.gone.extend(gone.map(|link| (slot, link)));
+                    let Some(peer) = self.known(slot) else {
+                        continue;
+                    };
+                    let Some(link) = peer.link() else { continue };
+                    // Whatever is unread of what has woken us.
+                    let flags = event.flags;
+                    let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+                    if hung_up || link.is_gone() {
+                        woken.gone.push((slot, link));
+                    } else if link.is_restless(now, peer.reader.ready()) {
+                        meetings.turn_away(self, slot, link, now);
+                    }
                 }
             }
         }

@@ -20,11 +20,21 @@ use std::num::NonZeroI32;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a peer may leave packets unread before it is woken, and how often it is woken again.
 const PATIENCE: Duration = Duration::from_micros(20);
 const AGAIN: Duration = Duration::from_millis(1);
+
+/// Bytes that woke the node's thread, of one peer, that are discarded at once: more than a peer's socket has room for, if
+/// each is sent by itself.
+const KICKS_AT_ONCE: usize = 4096;
+
+/// How often a peer may wake the node's thread for nothing in such a while. Beyond that it is not listened to for a
+/// shorter one; its packets are then read at the node's intervals.
+pub(super) const IDLE_KICKS: u32 = 64;
+const WHILE: Duration = Duration::from_millis(10);
+pub(super) const DEAF: Duration = Duration::from_millis(1);
 
 /// A place of the fabric, as another node sees it.
 #[derive(Debug)]
@@ -90,6 +100,7 @@ pub struct Link {
     pub incarnation: u64,
     /// As in [`Hello`](super::hello::Hello).
     pub reaches: bool,
+    pub(super) idle: Mutex<Idle>,
 }
 
 impl Link {
@@ -101,17 +112,46 @@ impl Link {
         closed || self.process.has_ended()
     }
 
-    /// Discards the bytes that woke us. Returns whether the peer, or this link, has ended.
+    /// Discards bytes that woke us: as many as are read at once, because a peer may write faster than they are read. The
+    /// socket stays readable if there are more. Returns whether the peer, or this link, has ended.
     pub fn is_gone(&self) -> bool {
-        let mut kicks = [0; 256];
-        loop {
-            match rustix::io::read(&self.stream, &mut kicks) {
-                Ok(0) => return true,
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return self.process.has_ended(),
-                Err(_) => return true,
-            }
+        let mut kicks = [0; KICKS_AT_ONCE];
+        match rustix::io::read(&self.stream, &mut kicks) {
+            Ok(0) => true,
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => self.process.has_ended(),
+            Err(_) => true,
         }
+    }
+
+    /// The peer has woken the node's thread, and there were packets to read or not. `true`: it has done so too often for
+    /// nothing, and is not listened to for [`DEAF`].
+    pub(super) fn is_restless(&self, now: Instant, for_packets: bool) -> bool {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.count(now, for_packets)
+    }
+}
+
+/// How often a peer has woken the node's thread for nothing.
+#[derive(Debug, Default)]
+pub(super) struct Idle {
+    since: Option<Instant>,
+    count: u32,
+}
+
+impl Idle {
+    /// Counts one of them. `true`: there were too many in the present while.
+    fn count(&mut self, now: Instant, for_packets: bool) -> bool {
+        if self
+            .since
+            .is_none_or(|since| now.saturating_duration_since(since) >= WHILE)
+        {
+            *self = Self {
+                since: Some(now),
+                count: 0,
+            };
+        }
+        self.count += u32::from(!for_packets);
+        !for_packets && self.count > IDLE_KICKS
     }
 }
 
@@ -285,5 +325,22 @@ impl Peer {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let _full_or_gone = send(&link.stream, &[0], flags);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_wakes_for_nothing_is_not_listened_to_for_a_while() {
+        let (mut idle, now) = (Idle::default(), Instant::now());
+        assert!((0..10 * IDLE_KICKS).all(|_| !idle.count(now, true)));
+        assert!((0..IDLE_KICKS).all(|_| !idle.count(now, false)));
+        assert!(idle.count(now, false));
+        // Packets are always read.
+        assert!(!idle.count(now, true));
+        assert!(idle.count(now + WHILE / 2, false));
+        assert!(!idle.count(now + WHILE, false));
     }
 }
