@@ -1,7 +1,7 @@
 /*
  * What a child of fork() has of its parent's objects: it may destroy them without effect, and opens the
  * device again. The parent's connection goes on. Also by daemon(), a double fork, and programs that are
- * started meanwhile.
+ * started meanwhile. On another device: fork on DEVICE.
  */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
@@ -304,10 +304,13 @@ static int started(void)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1)
+    if (argc == 2)
         return started();
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-    snprintf(name, sizeof name, "soft:c-fork-%ld", (long)getpid());
+    if (argc == 3)
+        snprintf(name, sizeof name, "%s", argv[2]);
+    else
+        snprintf(name, sizeof name, "soft:c-fork-%ld", (long)getpid());
     OK(bw_device_open(name, &device));
     OK(bw_pd_create(device, &pd));
     ours = end_create(device, pd, BW_QPT_RC, NULL, NULL);

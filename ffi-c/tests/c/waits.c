@@ -1,6 +1,7 @@
 /*
  * Waits, signals and threads: a wait with a limit ends in time however many signals come; one without a limit ends
  * with a signal, or when its object is woken; and the threads of the library take no signal of the process.
+ * On another device: waits DEVICE ADDRESS.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -174,16 +175,20 @@ static const struct way {
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
-static void set_up(void)
+/* `name` NULL: a software HCA. */
+static void set_up(const char *name, const char *address)
 {
     bw_link_init init;
     bw_link_set_init set;
 
-    things.device = soft(BW_CLOCK_REAL);
+    if (name)
+        OK(bw_device_open(name, &things.device));
+    else
+        things.device = soft(BW_CLOCK_REAL);
     OK(bw_pd_create(things.device, &things.pd));
     OK(bw_comp_channel_create(things.device, &things.channel));
     OK(bw_cm_channel_create_on(things.device, &things.cm));
-    OK(bw_listener_create(things.device, "127.0.0.1", 0, 4, NULL, &things.listener));
+    OK(bw_listener_create(things.device, address, 0, 4, NULL, &things.listener));
     OK(bw_tcp_listener_create("127.0.0.1", 0, &things.tcp));
     OK(bw_tcp_connect("localhost", (uint32_t)bw_tcp_listener_port(things.tcp), 60000, &things.conn));
     OK(bw_tcp_accept(things.tcp, 60000, &things.silent));
@@ -392,8 +397,9 @@ static void masks(void)
     OK(bw_device_close(device));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    int other = argc == 3;
     struct sigaction action;
     pthread_t watcher;
     sigset_t set, before;
@@ -409,11 +415,12 @@ int main(void)
     EXPECT(pthread_create(&watcher, NULL, watch, NULL) == 0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 
-    set_up();
+    set_up(other ? argv[1] : NULL, other ? argv[2] : "127.0.0.1");
     masks();
     for (int us = 1000; us <= 10000; us *= 10) {
         limits(us);
-        progress(us);
+        if (!other)
+            progress(us);
     }
     for (int i = 0; i < WAYS; i++) {
         if (ways[i].endless) {

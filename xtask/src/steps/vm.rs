@@ -346,20 +346,34 @@ fn c_programs(library: &Installed<'_>, run: &mut Run) -> Result<Vec<(Command, St
         let program = library.program(source, run)?;
         Ok::<_, anyhow::Error>(program.map(|program| program.display().to_string()))
     };
-    let (Some(device), Some(xrc), Some(cm), Some(link), Some(hello), Some(pingpong), Some(kv)) = (
+    let (
+        Some(device),
+        Some(fork),
+        Some(xrc),
+        Some(cm),
+        Some(link),
+        Some(hello),
+        Some(pingpong),
+        Some(kv),
+    ) = (
         build("ffi-c/tests/c/device.c")?,
+        build("ffi-c/tests/c/fork.c")?,
+        build("ffi-c/tests/c/waits.c")?,
         build("ffi-c/tests/c/xrc.c")?,
         build("ffi-c/tests/c/cm.c")?,
         build("ffi-c/tests/c/link_cm.c")?,
         build("examples/c/hello.c")?,
         build("examples/c/pingpong.c")?,
         build("examples/c/kv.c")?,
-    ) else {
+    )
+    else {
         return Ok(Vec::new());
     };
     // By an entry of the GID table: the IPv4 address.
     let mut checks = vec![
         (command(&format!("{device} rxe0 1")), Status(0)),
+        (command(&format!("{fork} on rxe0")), Status(0)),
+        (command(&format!("{waits} rxe0 10.77.0.1")), Status(0)),
         (command(&format!("{xrc} rxe0 none")), Status(0)),
         (command(&format!("{cm} rdma 10.77.0.1")), Status(0)),
         (command(&format!("{link} rxe0 10.77.0.1")), Status(0)),
