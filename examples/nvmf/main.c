@@ -303,7 +303,7 @@ static void take_async_events(struct target *target)
     bw_async_event_info info = {.size = sizeof info};
     bw_async_event *event;
 
-    while (bw_get_async_event(target->device, &info, &event) == BW_OK)
+    for (int i = 0; i < BATCH && bw_get_async_event(target->device, &info, &event) == BW_OK; i++)
         CHECK(bw_device_dispatch_async_event(target->device, event));
 }
 

@@ -529,13 +529,14 @@ static void poll_link(struct replicated *it)
 {
     bw_link_wc wc[16];
     bw_link_info info;
-    int count;
+    int count = 1;
 
-    do {
+    /* A replica that answers without end does not keep this thread from its hosts. */
+    for (int turn = 0; turn < WINDOW && count > 0 && it->link != NULL; turn++) {
         count = bw_link_poll(it->link, wc, 16);
         for (int i = 0; i < count; i++)
             completed(it, &wc[i]);
-    } while (count > 0 && it->link != NULL);
+    }
     if (it->link == NULL)
         return;
     int state = bw_link_get_state(it->link);
