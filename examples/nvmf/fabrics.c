@@ -47,7 +47,8 @@ static bool may_have(struct command *command)
 {
     struct queue *queue = command->queue;
     const uint8_t *data = command->data;
-    const char *why = share_take(queue, (const char *)data + DATA_HOSTNQN, data, get16(sqe(command) + FIELD_SQSIZE) + 1u);
+    uint32_t entries = get16(sqe(command) + FIELD_SQSIZE) + 1u;
+    const char *why = share_take(queue, (const char *)data + DATA_HOSTNQN, data, entries);
 
     if (why == NULL)
         return true;
@@ -108,8 +109,8 @@ static void connect_admin(struct command *command)
     controller->next = worker->controllers;
     worker->controllers = controller;
     if (!worker->target->quiet)
-        worker_log(worker, command->queue->address, stdout, "controller %u: %s%s\n", controller->id, controller->host_nqn,
-                   discovery ? " looks around" : "");
+        worker_log(worker, command->queue->address, stdout, "controller %u: %s%s\n", controller->id,
+                   controller->host_nqn, discovery ? " looks around" : "");
     connected(command, controller);
 }
 

@@ -18,11 +18,11 @@
 #include <string.h>
 
 enum {
-    RECEIVES = 9216,          /* commands of all hosts that a worker may have at once */
-    ENTRIES = 8192,           /* of the submission queues of all hosts of a worker */
+    RECEIVES = 4096,          /* commands of all hosts that a worker may have at once */
+    ENTRIES = 3584,           /* of the submission queues of all hosts of a worker */
     BATCH = 64,               /* completions that are polled at once */
-    QUEUES = 192,             /* queues of a worker; */
-    NEW_QUEUES = 64,          /* of these, without a Connect; */
+    QUEUES = 128,             /* queues of a worker; */
+    NEW_QUEUES = 32,          /* of these, without a Connect; */
     NEW_COMMANDS = 8,         /* and the commands of such a queue */
     IO_QUEUES = 4,            /* I/O queues of a controller: more are no quicker, because one thread serves them */
     ADMIN_DEPTH = 32,         /* commands of an admin queue */
@@ -258,7 +258,8 @@ void worker_start(struct target *target, uint32_t number);
 bool worker_tell(struct worker *worker, const struct message *message);
 void worker_stop(struct worker *worker);
 /* A line for what a host has done. Those of an address beyond a number each second are left out, and counted. */
-void worker_log(struct worker *worker, struct address *address, FILE *to, const char *format, ...) __attribute__((format(printf, 4, 5)));
+void worker_log(struct worker *worker, struct address *address, FILE *to, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 void worker_rebuild(struct worker *worker, const char *why);
 
 /* queues.c: the shared queues and the memory of a worker */

@@ -10,7 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 50, STOP_MS = 1000, LOG_LINES = 10 /* a second */, MAIL_BATCH = 8 /* messages that are read at once */ };
+enum {
+    TICK_MS = 50,
+    STOP_MS = 1000, /* until connections that close are made to */
+    LOG_LINES = 10, /* a second */
+    MAIL_BATCH = 8, /* messages that are read at once */
+};
 
 uint64_t now_ms(void)
 {
