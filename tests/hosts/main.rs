@@ -4,6 +4,7 @@
 //!
 //! Many need root, to drop privileges or to make namespaces. Without it they say so, and are ignored.
 
+mod bounds;
 mod fork;
 mod identity;
 mod limits;
@@ -26,6 +27,7 @@ struct Area {
 
 /// Every area.
 const AREAS: &[Area] = &[
+    bounds::AREA,
     fork::AREA,
     identity::AREA,
     limits::AREA,
