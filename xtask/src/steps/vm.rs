@@ -349,6 +349,7 @@ fn c_programs(library: &Installed<'_>, run: &mut Run) -> Result<Vec<(Command, St
     let (
         Some(device),
         Some(fork),
+        Some(waits),
         Some(xrc),
         Some(cm),
         Some(link),
