@@ -357,12 +357,13 @@ bounds() {
 	done
 }
 
-# SIGTERM of a target that nobody uses, with a host that does nothing, and with one that is at work.
+# SIGTERM of a target that nobody uses, with a host that does nothing, with one that is at work, and with one that is
+# stopped meanwhile.
 terminated() {
 	options="-m 16M"
 	serve "$@"
 	stop
-	for connected in "queues" "measure"; do
+	for connected in queues measure stopped; do
 		serve "$@"
 		if [ $connected = queues ]; then
 			"$@" "$programs/nvmf-hog" -d "$device" queues 127.0.0.1 >"$work/host.log" &
@@ -375,8 +376,14 @@ terminated() {
 			kill -0 $user
 			sleep 0.05
 		done
+		if [ $connected = stopped ]; then
+			# Another host goes on.
+			kill -STOP $user
+			arguments="-c 50" host check "$@"
+		fi
 		stop
-		[ $connected = measure ] || kill $user || true
+		[ $connected != stopped ] || kill -CONT $user
+		[ $connected != queues ] || kill $user || true
 		# What had no response has none: its connection has ended.
 		wait $user || true
 		[ $connected = queues ] || grep "the connection has ended" "$work/host.log"
