@@ -4,7 +4,7 @@
 #     [PARTS=...] check.sh PROGRAMS [WRAPPER...]
 #
 # PROGRAMS is the folder of nvmf-target, nvmf-host and nvmf-hostile; WRAPPER runs each of them, such as
-# "valgrind -q". The parts are: hosts, faults, file, replicated, bounds, terminated.
+# "valgrind -q". The parts are: limits, hosts, faults, file, replicated, bounds, terminated.
 set -eu
 
 programs=$1
@@ -390,6 +390,17 @@ terminated() {
 	done
 }
 
-for part in ${PARTS:-hosts faults file replicated bounds terminated}; do
+# The table of README.md has the limits of the program.
+limits() {
+	"$@" "$programs/nvmf-target" --limits >"$work/limits"
+	while IFS=: read -r row limit of; do
+		if ! grep -F "| $row |" "$(dirname "$0")/README.md" | grep -Fwq "$limit"; then
+			echo "README.md does not say of $row: $limit for$of" >&2
+			exit 1
+		fi
+	done <"$work/limits"
+}
+
+for part in ${PARTS:-limits hosts faults file replicated bounds terminated}; do
 	$part "$@"
 done

@@ -53,6 +53,7 @@ static const char usage[] =
     "  -w, --wait POLLS       polls that find nothing before a worker sleeps; 0. Some thousand make\n"
     "                         it quicker where each worker has a processor to itself\n"
     "  -d, --device PROVIDER  rdma; soft:NAME for the software device; rdma\n"
+    "      --limits           say what a host, an address and a worker may have, and nothing else\n"
     "  -q, --quiet            do not say which hosts come and go\n"
     "      --overrun ENTRIES  of the first completion queue: too few, to see it recover\n"
     "      --fault NAME@N     on the software device, at its N-th request after the first I/O queue\n"
@@ -114,6 +115,7 @@ static struct options read_options(int argc, char **argv, struct target *target)
         {"quiet", 0, NULL, 'q'}, {"help", 0, NULL, 'h'},    {"overrun", 1, NULL, 'o'},
         {"fault", 1, NULL, 'x'}, {"replicate", 1, NULL, 'r'},
         {"alone", 0, NULL, 'a'}, {"replica", 1, NULL, 'l'},
+        {"limits", 0, NULL, 'i'},
         {NULL, 0, NULL, 0},
     };
     struct options options = {.provider = "rdma", .memory = 64 << 20, .port = 4420};
@@ -168,6 +170,9 @@ static struct options read_options(int argc, char **argv, struct target *target)
         case 'o':
             target->overrun = (uint32_t)number(optarg, 1, 4096, false);
             break;
+        case 'i':
+            limits_print();
+            exit(EXIT_SUCCESS);
         case 'x':
             fault_parse(target, optarg);
             break;

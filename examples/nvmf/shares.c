@@ -4,7 +4,7 @@
  * each address, which bounds a host that goes by many names. Until its Connect a queue is of the address alone,
  * and there are few of them. A third bound is of the sum.
  */
-#include "target.h"
+#include "mirror.h"
 
 enum {
     /* Entries are those of submission queues. */
@@ -248,4 +248,51 @@ void block_return(struct command *command)
     command->block.length = 0;
     command->block_host->blocks[command->block_size]--;
     command->block_host->address->blocks[command->block_size]--;
+}
+
+/* As README.md has them, of which the test compares each. */
+void limits_print(void)
+{
+    static const struct {
+        const char *row, *of;
+        uint32_t limit;
+    } limits[] = {
+        {"queues without a Connect", "an address", ADDRESS_NEW},
+        {"queues without a Connect", "a worker", NEW_QUEUES},
+        {"queues without a Connect", "s for each", CONNECT_SECONDS},
+        {"queues", "a host", HOST_QUEUES},
+        {"queues", "an address", ADDRESS_QUEUES},
+        {"queues", "a worker", QUEUES - NEW_QUEUES},
+        {"entries of submission queues", "a host", HOST_ENTRIES},
+        {"entries of submission queues", "an address", ADDRESS_ENTRIES},
+        {"entries of submission queues", "a worker", ENTRIES},
+        {"receives, and so commands", "a queue without a Connect", NEW_COMMANDS},
+        {"receives, and so commands", "a worker", RECEIVES},
+        {"asynchronous events that are held", "a controller", ASYNC_EVENTS},
+        {"requests to connect that a worker has not read", "a worker", MAIL_REQUESTS},
+        {"events that a worker has not read", "a worker", MAIL},
+        {"time to take a response, or to give the data of a write", "s for each command", HOST_SECONDS},
+        {"time without a command", "s", KEEP_ALIVE_SECONDS},
+        {"time without a command", "s of a discovery controller", DISCOVERY_SECONDS},
+        {"links with a replica, without a Hello", "a replica", CANDIDATES},
+        {"links with a replica, without a Hello", "s for each", HELLO_MS / 1000},
+        {"answers that a primary does not take", "s for each", LINK_SECONDS + ANSWER_SECONDS},
+        {"writes on their way to a replica", "a primary", WINDOW},
+        {"writes on their way to a replica", "s for each", WAIT_SECONDS},
+        {"answers of a replica", "s for each", ANSWER_SECONDS},
+    };
+
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        uint32_t limit = limits[i].limit;
+
+        printf("%s: ", limits[i].row);
+        if (limit >= 1000)
+            printf("%u,%03u", limit / 1000, limit % 1000);
+        else
+            printf("%u", limit);
+        printf(": %s\n", limits[i].of);
+    }
+    for (int at = 0; at < BLOCK_SIZES; at++)
+        printf("blocks for data of 4, 32 and 128 KiB: %u: a host\nblocks for data of 4, 32 and 128 KiB: %u: a worker\n",
+               classes[at].count / HOST_BLOCKS, classes[at].count);
 }

@@ -276,6 +276,7 @@ void share_give_back_new(struct queue *queue);
 void share_give_back(struct queue *queue);
 uint32_t share_receives(const struct worker *worker);
 const bw_slab_class *share_blocks(void);
+void limits_print(void);
 bool block_take(struct command *command, uint32_t length);
 void block_return(struct command *command);
 

@@ -299,13 +299,13 @@ impl<'a> Bench<'a> {
                 "nvmf-clang",
                 vec![clang],
                 "",
-                "hosts faults file replicated terminated",
+                "limits hosts faults file replicated terminated",
             ),
             (
                 "nvmf-sanitized",
                 vec![gcc, sanitizers.to_owned()],
                 "",
-                "hosts faults file replicated bounds terminated",
+                "limits hosts faults file replicated bounds terminated",
             ),
         ] {
             let Some(build) = self.project(NVMF_SOURCE, name, prefix, &options, run) else {
