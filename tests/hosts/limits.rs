@@ -165,7 +165,7 @@ fn play() {
     // Each value; where they are many, steps that grow with what is allowed.
     let step = |allowed: u64| match limit.step {
         1 => 1,
-        step => step.max(allowed / 8 / step * step),
+        step => step.max(allowed / 4 / step * step),
     };
     let next = |value: &u64| Some(value + step(value - start));
     for value in std::iter::successors(Some(start), next) {

@@ -77,10 +77,8 @@ impl Pages4K {
 
     pub fn unmap(&self, page: usize) {
         // SAFETY: as above.
-        assert_eq!(
-            unsafe { libc::munmap(self.0.add(page * PAGE).as_ptr().cast(), PAGE) },
-            0
-        );
+        let done = unsafe { libc::munmap(self.0.add(page * PAGE).as_ptr().cast(), PAGE) };
+        assert_eq!(done, 0);
     }
 
     fn resident(&self) -> usize {
