@@ -13,6 +13,7 @@ work=$(mktemp -d)
 device=soft:nvmf-$$
 target=
 replica=
+jobs=
 
 ended() {
 	status=$?
@@ -20,7 +21,8 @@ ended() {
 		echo "failed with $status; the target:" >&2
 		tail -n 100 "$work"/*.log "$work"/*/said "$work"/*/*.log "$work"/*/*/*.log >&2 || true
 	fi
-	for left in $target $replica $(cat "$work/pids" "$work"/*/pids 2>/dev/null); do
+	# First what would start others.
+	for left in $jobs $target $replica $(cat "$work/pids" "$work"/*/pids 2>/dev/null); do
 		kill -9 "$left" 2>/dev/null || true
 	done
 	rm -rf "$work"
@@ -32,6 +34,7 @@ serve() {
 	: >"$work/target.log"
 	"$@" "$programs/nvmf-target" -d "$device" $options 127.0.0.1 >"$work/target.log" 2>&1 &
 	target=$!
+	echo $target >>"$work/pids"
 	until grep -q " port " "$work/target.log"; do
 		kill -0 $target
 		sleep 0.1
@@ -315,6 +318,7 @@ descriptors() {
 	: >"$work/replica.log"
 	"$@" "$programs/nvmf-target" -d "$device" -p 4510 -m 4M --replica 4511 127.0.0.1 >"$work/replica.log" 2>&1 &
 	replica=$!
+	echo $replica >>"$work/pids"
 	says replica " port 4510" $replica
 	prlimit --pid $replica --nofile=$(($(ls /proc/$replica/fd | wc -l) + 1)):4096
 	options="-m 4M --replicate 127.0.0.1:4511"
@@ -355,6 +359,7 @@ bounds() {
 	for job in $jobs; do
 		wait $job
 	done
+	jobs=
 }
 
 # SIGTERM of a target that nobody uses, with a host that does nothing, with one that is at work, and with one that is
