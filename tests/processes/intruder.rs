@@ -5,14 +5,16 @@ use crate::heir::{end_of, route, sees};
 use crate::kinds;
 use crate::shared::Shared;
 use crate::wire::section;
-use bellwire::connect::cm::{ConnParam, EventChannel, PortSpace};
+use bellwire::connect::cm::{ConnParam, EventChannel, EventKind, PortSpace};
 use bellwire::fault::CmEvent;
 use bellwire::soft::Mode;
 use bellwire::wqe::{Inline, Send};
 use bellwire::wr::WcStatus;
 use bellwire::{ConnectAttr, Device};
 use bellwire_tests::child::Child;
-use bellwire_tests::fixture::{DEADLINE, End, SIGNALED, connect_with, fabric_name, init, node};
+use bellwire_tests::fixture::{
+    DEADLINE, End, SIGNALED, connect_with, fabric_name, init, node, raise_descriptors,
+};
 use bellwire_tests::leftovers::Home;
 use bellwire_tests::parent::{Parent, card, number, read_card};
 use serde_json::{Value, json};
@@ -182,6 +184,27 @@ fn flood(parent: &Parent, links: Vec<UnixStream>) {
     parent.say("floods", json!(threads.len()));
 }
 
+/// Connects to a connection manager so many times at a time, and says nothing; whatever is closed there comes again.
+fn be_silent(parent: &Parent, fabric: &str, port: u16, count: usize) {
+    let mut sockets: Vec<OwnedFd> = Vec::new();
+    let mut said = false;
+    while parent.heard("claim").is_none() {
+        sockets.retain(|socket| {
+            let mut byte = [0u8];
+            // SAFETY: a byte that is writable.
+            let read = unsafe { libc::recv(socket.as_raw_fd(), byte.as_mut_ptr().cast(), 1, 0) };
+            read < 0
+        });
+        let more = count - sockets.len();
+        sockets.extend((0..more).map_while(|_| meet(fabric, port)));
+        if !std::mem::replace(&mut said, true) {
+            parent.say("silent", json!(sockets.len()));
+        }
+        std::thread::yield_now();
+    }
+    parent.say("over", Value::Null);
+}
+
 /// Plays the role.
 pub fn play() {
     let parent = Parent::start();
@@ -204,6 +227,15 @@ pub fn play() {
         }
         if let Some(count) = order["ends"].as_u64() {
             stay_inside(&parent, fabric, count);
+            continue;
+        }
+        if let Some(count) = order["silent"].as_u64() {
+            be_silent(
+                &parent,
+                fabric,
+                number(&order, "port") as u16,
+                count as usize,
+            );
             continue;
         }
         if order["floods"] == true {
@@ -389,4 +421,62 @@ pub fn floods() {
         works(&mut connected(&late, &victim));
     }
     intruders.iter_mut().for_each(Child::kill);
+}
+
+/// Two processes connect to a connection manager, and say nothing, as often as they are closed. An honest request is
+/// heard within so many looks at the channel.
+pub fn says_nothing() {
+    const PROCESSES: usize = 2;
+    const EACH: usize = 350;
+    /// Each of up to 5 ms: a request may find the queue full, and comes again after 10 ms, and later.
+    const LOOKS: usize = 200;
+    raise_descriptors();
+    let fabric = fabric_name();
+    let home = Home::new(&fabric);
+    let device = node(&fabric, Mode::Inline);
+    let channel = EventChannel::on(&device).expect("a channel");
+    let listener = channel.id(PortSpace::Tcp).expect("an id");
+    listener.bind(("0.0.0.0", 0)).expect("a port");
+    listener.listen(4).expect("a listener");
+    let port = listener.port();
+    let mut intruders: Vec<Child> = (0..PROCESSES)
+        .map(|at| Child::start(ROLE, format!("{ROLE} {at}"), &home.0))
+        .collect();
+    for intruder in &mut intruders {
+        intruder.hear("ready");
+        intruder.send(
+            "claim",
+            json!({"fabric": fabric, "port": port, "silent": EACH}),
+        );
+        assert!(intruder.hear("silent").as_u64() > Some(100));
+    }
+    let honest = EventChannel::on(&device).expect("a channel");
+    let mut kept = Vec::new();
+    for round in 0..3 {
+        let id = route(&honest, port);
+        let end = end_of(&id);
+        id.connect(&end.qp, &ConnParam::default()).expect("asked");
+        let mut looks = 0;
+        let request = loop {
+            assert!(
+                looks < LOOKS,
+                "round {round}: no request after {looks} looks"
+            );
+            looks += 1;
+            assert!(
+                honest.try_get().expect("events").is_none(),
+                "nobody has answered"
+            );
+            match channel.try_get().expect("events") {
+                Some(event) => break event,
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        assert!(matches!(request.kind(), EventKind::ConnectRequest { .. }));
+        kept.push((id, end, request));
+    }
+    for intruder in &mut intruders {
+        intruder.send("claim", Value::Null);
+        intruder.hear("over");
+    }
 }

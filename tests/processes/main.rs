@@ -82,6 +82,7 @@ fn main() -> ExitCode {
         trial("claimed_endpoint", intruder::claims_an_endpoint),
         trial("sections_that_are_never_left", intruder::never_leaves),
         trial("flooded_sockets", intruder::floods),
+        trial("silent_peers", intruder::says_nothing),
         trial("sleepers", sleepers::awake_each_other),
         trial("sleepers_without_membarrier", sleepers::without_membarrier),
         trial("many_connections", many::connections),

@@ -96,6 +96,7 @@ mod on_id;
 mod param;
 mod path;
 mod rdma;
+mod share;
 mod soft;
 
 pub use bellwire_provider::address::Tried;

@@ -1,5 +1,6 @@
 //! Which links a listener admits: how many wait to be accepted, how many connect at a time, and for how long.
 
+use crate::connect::cm::share::{Shares, Who};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,12 @@ pub(super) struct Admission {
     pub handshakes: usize,
     /// How long one may take to be connected.
     pub within: Duration,
-    waiting: VecDeque<u64>,
+    /// With the process that each is of, which has a share of the backlog, and one of the handshakes.
+    waiting: VecDeque<(u64, Who)>,
+    asking: Shares,
     /// With the time at which they were accepted.
-    connecting: HashMap<u64, Instant>,
+    connecting: HashMap<u64, (Instant, Who)>,
+    shaking: Shares,
     /// The same, the oldest first. Those that are connected by now leave when they are the oldest.
     order: VecDeque<(u64, Instant)>,
     pace: Pace,
@@ -70,22 +74,31 @@ impl Admission {
             handshakes: 256,
             within: Duration::from_secs(10),
             waiting: VecDeque::new(),
+            asking: Shares::default(),
             connecting: HashMap::new(),
+            shaking: Shares::default(),
             order: VecDeque::new(),
             pace: Pace::new(),
             last_turn: None,
         }
     }
 
-    /// A link asks for the first time. `false`: there is no room for it; `is_there` says of a waiting one
+    /// A link of this process asks for the first time. `false`: there is no room for it; `is_there` says of a waiting one
     /// whether its connector still asks.
-    pub fn ask(&mut self, session: u64, mut is_there: impl FnMut(u64) -> bool) -> bool {
-        if self.waiting.len() >= self.backlog {
-            self.waiting.retain(|waiting| is_there(*waiting));
+    pub fn ask(&mut self, session: u64, who: Who, mut is_there: impl FnMut(u64) -> bool) -> bool {
+        if !self.asking.has_room(who, self.backlog) {
+            let asking = &mut self.asking;
+            self.waiting.retain(|(waiting, of)| {
+                let is_there = is_there(*waiting);
+                if !is_there {
+                    asking.give(*of);
+                }
+                is_there
+            });
         }
-        let room = self.waiting.len() < self.backlog;
+        let room = self.asking.take(who, self.backlog);
         if room {
-            self.waiting.push_back(session);
+            self.waiting.push_back((session, who));
         }
         room
     }
@@ -104,26 +117,31 @@ impl Admission {
 
     /// The next link to be accepted: connects from now on.
     pub fn accept(&mut self, now: Instant) -> Option<u64> {
-        if self.connecting.len() >= self.handshakes {
-            return None;
-        }
-        let session = self.waiting.pop_front()?;
-        self.connecting.insert(session, now);
+        let (session, who) = self.waiting.remove(self.next()?)?;
+        self.asking.give(who);
+        self.shaking.take(who, self.handshakes);
+        self.connecting.insert(session, (now, who));
         self.order.push_back((session, now));
         self.pace.count(now, !self.waiting.is_empty());
         Some(session)
     }
 
+    /// Which of those that wait may connect first.
+    fn next(&self) -> Option<usize> {
+        (self.waiting.iter()).position(|(_, who)| self.shaking.has_room(*who, self.handshakes))
+    }
+
     /// Whether [`accept`](Self::accept) has one.
     pub fn is_ready(&self) -> bool {
-        !self.waiting.is_empty() && self.connecting.len() < self.handshakes
+        self.next().is_some()
     }
 
     /// This link is connected, or gone.
     pub fn done(&mut self, session: u64) {
-        if self.connecting.remove(&session).is_some() {
+        if let Some((_, who)) = self.connecting.remove(&session) {
+            self.shaking.give(who);
             while let Some((of, since)) = self.order.front()
-                && self.connecting.get(of) != Some(since)
+                && self.connecting.get(of).map(|(since, _)| since) != Some(since)
             {
                 self.order.pop_front();
             }
@@ -148,7 +166,7 @@ impl Admission {
 
     /// When this one will have.
     pub fn due_of(&self, session: u64) -> Option<Instant> {
-        self.connecting.get(&session)?.checked_add(self.within)
+        self.connecting.get(&session)?.0.checked_add(self.within)
     }
 }
 
@@ -168,10 +186,10 @@ mod tests {
     fn the_backlog_has_room_for_those_who_are_there() {
         let mut of = admission();
         for session in [1, 2, 3] {
-            assert!(of.ask(session, |_| true));
+            assert!(of.ask(session, 0, |_| true));
         }
-        assert!(!of.ask(4, |_| true));
-        assert!(of.ask(5, |session| session != 2));
+        assert!(!of.ask(4, 0, |_| true));
+        assert!(of.ask(5, 0, |session| session != 2));
         let now = Instant::now();
         assert_eq!([of.accept(now), of.accept(now)], [Some(1), Some(3)]);
     }
@@ -183,7 +201,7 @@ mod tests {
         assert!(
             [1, 2, 3]
                 .into_iter()
-                .all(|session| of.ask(session, |_| true))
+                .all(|session| of.ask(session, 0, |_| true))
         );
         assert_eq!([(); 3].map(|()| of.accept(now)), [Some(1), Some(2), None]);
         assert!(!of.is_ready());
@@ -199,7 +217,7 @@ mod tests {
         assert!(
             [1, 2, 3]
                 .into_iter()
-                .all(|session| of.ask(session, |_| true))
+                .all(|session| of.ask(session, 0, |_| true))
         );
         let half = Duration::from_millis(500);
         assert_eq!(of.accept(now), Some(1));
@@ -219,7 +237,7 @@ mod tests {
             ..Admission::new(100)
         };
         let mut now = Instant::now();
-        assert!((0..100).all(|session| of.ask(session, |_| true)));
+        assert!((0..100).all(|session| of.ask(session, 0, |_| true)));
         // One in four milliseconds.
         for _ in 0..51 {
             of.accept(now).expect("it waits");
@@ -236,7 +254,7 @@ mod tests {
         }
         // The time without any does not count.
         now += 1000 * MS;
-        assert!(of.ask(100, |_| true));
+        assert!(of.ask(100, 0, |_| true));
         of.accept(now).expect("it waits");
         assert!(of.refuse(now) < 8 * MS);
     }
@@ -247,7 +265,7 @@ mod tests {
         let mut of = admission();
         let now = Instant::now();
         for session in [1, 2, 3] {
-            assert!(of.ask(session, |_| true));
+            assert!(of.ask(session, 0, |_| true));
         }
         for _ in 0..100_000 {
             assert!(of.refuse(now) <= of.within);
@@ -263,7 +281,7 @@ mod tests {
         assert!(
             [1, 2, 3]
                 .into_iter()
-                .all(|session| of.ask(session, |_| true))
+                .all(|session| of.ask(session, 0, |_| true))
         );
         let later = now + Duration::from_millis(500);
         assert_eq!([of.accept(now), of.accept(later)], [Some(1), Some(2)]);
@@ -275,5 +293,30 @@ mod tests {
         assert_eq!(of.accept(later), Some(3));
         of.done(7);
         assert_eq!(of.due(), of.due_of(3));
+    }
+
+    /// Links of one process, which never connect, leave room for those of another.
+    #[test]
+    fn a_process_has_a_share() {
+        let mut of = Admission {
+            handshakes: 16,
+            ..Admission::new(16)
+        };
+        let now = Instant::now();
+        let mut asked = (0..)
+            .take_while(|session| of.ask(*session, 1, |_| true))
+            .count();
+        assert!(asked < 16);
+        while of.accept(now).is_some() {
+            asked += usize::from(of.ask(asked as u64, 1, |_| true));
+        }
+        assert!(of.connecting.len() < 16 && !of.waiting.is_empty() && !of.is_ready());
+        // Behind others that wait, and before them.
+        assert!(of.ask(1000, 2, |_| true) && of.is_ready());
+        assert_eq!(of.accept(now), Some(1000));
+        // Room that is given back is theirs again.
+        of.done(0);
+        of.done(1000);
+        assert!(of.accept(now).is_some_and(|session| session < 1000));
     }
 }

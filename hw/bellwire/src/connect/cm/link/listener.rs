@@ -10,6 +10,7 @@ use super::connector::lost;
 use super::private_data::{Busy, Notice, PrivateData, Refusal};
 use super::session::Session;
 use crate::connect::Message;
+use crate::connect::cm::soft::PeerProcess;
 use crate::connect::cm::{Event, EventChannel, EventKind, Id, Peer, PortSpace};
 use crate::device::Device;
 use crate::error::Error;
@@ -250,8 +251,13 @@ fn see_to<'a>(
     desk: &'a Mutex<Desk>,
     channel: &EventChannel,
 ) -> Result<MutexGuard<'a, Desk>, Error> {
+    /// Events that are handled at a time: peers may send more meanwhile, and then the descriptor stays readable.
+    const AT_ONCE: usize = 256;
     let mut desk = lock(desk);
-    while let Some(event) = channel.try_get()? {
+    for _ in 0..AT_ONCE {
+        let Some(event) = channel.try_get()? else {
+            break;
+        };
         desk.handle(event);
     }
     let ended = channel.processes_ended();
@@ -388,7 +394,9 @@ impl Desk {
                 }
                 is_there
             };
-            if !self.admission.ask(said.session, is_there) {
+            let process = id.peer_process();
+            let who = process.as_deref().map_or(0, PeerProcess::identity);
+            if !self.admission.ask(said.session, who, is_there) {
                 let wait = self.admission.refuse(Instant::now()).as_micros();
                 let micros = u32::try_from(wait).unwrap_or(u32::MAX);
                 let _gone = id.reject(&Busy { micros }.to_bytes());

@@ -1,6 +1,7 @@
 //! The state of an id within its channel, and how messages and timeouts change it: the states of the
 //! InfiniBand CM (IBTA 12.9), without its retries, because no message is lost here.
 
+use super::super::share::{Shares, Who};
 use super::super::{EventKind, PortSpace, PrivateData, UdPeer};
 use super::id::Id;
 use super::message::{Kind, Message};
@@ -24,6 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time limit for the request of a peer that has connected.
 const GREETING: Duration = Duration::from_secs(1);
+
+/// Peers of a listener that have connected and sent no request yet, which the peers' processes share. They take nothing
+/// from the backlog.
+pub(super) const GREETINGS: usize = 64;
 
 /// How long a queue pair must not be reused. No late packets can arrive here.
 const TIMEWAIT: Duration = Duration::from_millis(50);
@@ -107,6 +112,10 @@ pub(super) struct Entry {
     /// For a listener: how many requests may be waiting, and how many are.
     pub backlog: u32,
     pub waiting: u32,
+    /// For a listener: peers that have connected and sent no request yet.
+    pub greetings: Shares,
+    /// Who has one of those places for this entry.
+    pub greets: Option<Who>,
     /// Why the id was refused, in words.
     pub why: Option<String>,
     pub ack_timeout: Option<u8>,
@@ -148,6 +157,8 @@ impl Entry {
             listener: None,
             backlog: 0,
             waiting: 0,
+            greetings: Shares::default(),
+            greets: None,
             why: None,
             ack_timeout: None,
             psn: random_psn(),

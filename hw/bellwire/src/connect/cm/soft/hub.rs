@@ -11,10 +11,11 @@
 //! There is no thread: a call that asks for an event checks what is ready.
 
 use super::super::EventKind;
+use super::super::share::Who;
 use super::address::{self, At};
-use super::entry::{Entry, FOREIGN, NO_SERVICE, Outcome, SIDR_NO_SERVICE, Stage};
+use super::entry::{Entry, FOREIGN, GREETINGS, NO_SERVICE, Outcome, SIDR_NO_SERVICE, Stage};
 use super::message::{Kind, Message};
-use super::peers::{NotMet, Peers, process_of};
+use super::peers::{NotMet, PeerProcess, Peers, process_of};
 use super::socket::{self, Met, Waiting};
 use super::why;
 use crate::device::Device;
@@ -37,6 +38,9 @@ use std::time::Instant;
 /// Keys of the channel's own descriptors.
 const WAKE: u64 = 0;
 const TIMER: u64 = 1;
+
+/// Peers that are accepted at a listener before other sockets have their turn.
+const AT_ONCE: usize = 32;
 
 /// A key for an id, unique within the process.
 pub(super) fn new_key() -> u64 {
@@ -290,9 +294,11 @@ impl Hub {
     fn look_at(&self, state: &mut State, key: u64, device: &Device, scope: &str) {
         let listens = (state.ids.get(&key)).is_some_and(|entry| entry.stage == Stage::Listening);
         if listens {
-            if let Some(new) = self.receive(state, key) {
-                // Usually its request has arrived already.
-                self.look_at(state, new, device, scope);
+            for _ in 0..AT_ONCE {
+                let full = (state.ids.get(&key)).is_none_or(|entry| entry.waiting >= entry.backlog);
+                if full || !self.receive(state, key, device, scope) {
+                    return;
+                }
             }
             return;
         }
@@ -349,13 +355,16 @@ impl Hub {
         }
     }
 
-    /// Accepts a peer that has connected to a listener, and returns the new key.
-    fn receive(&self, state: &mut State, listener: u64) -> Option<u64> {
-        let entry = state.ids.get_mut(&listener)?;
+    /// Accepts a peer that has connected to a listener, and its request if that has arrived. Returns whether more of them
+    /// may wait.
+    fn receive(&self, state: &mut State, listener: u64, device: &Device, scope: &str) -> bool {
+        let Some(entry) = state.ids.get_mut(&listener) else {
+            return false;
+        };
         let waiting = (entry.socket.as_ref()).map_or(Waiting::Nobody, socket::take_next);
         let socket = match waiting {
             Waiting::Somebody(socket) => socket,
-            Waiting::Nobody => return None,
+            Waiting::Nobody => return false,
             // A peer that cannot be accepted stays in the socket's queue. The socket is not watched
             // meanwhile: otherwise it would be reported as ready again and again.
             Waiting::NoRoom => {
@@ -364,13 +373,17 @@ impl Hub {
                     let _watched = epoll::modify(&self.epoll, socket, key, EventFlags::empty());
                 }
                 self.change(state, listener, Entry::pause);
-                return None;
+                return false;
             }
         };
         // On an error (the peer is gone already, or cannot be watched; there is no memory) the socket is closed,
         // which the peer notices.
-        room_in(&mut state.ids).ok()?;
-        let entry = state.ids.get_mut(&listener)?;
+        if room_in(&mut state.ids).is_err() {
+            return true;
+        }
+        let Some(entry) = state.ids.get_mut(&listener) else {
+            return false;
+        };
         let key = new_key();
         let process = match self.peers.behind(&socket) {
             Ok(process) => process,
@@ -383,18 +396,35 @@ impl Hub {
                         ..Message::new(Kind::Rej)
                     },
                 );
-                return None;
+                return true;
             }
-            Err(_) => return None,
+            Err(_) => return true,
         };
-        self.watch(&socket, key).ok()?;
-        entry.waiting += 1;
-        if entry.waiting == entry.backlog {
-            self.set_listening(entry, listener);
+        if self.watch(&socket, key).is_err() {
+            return true;
         }
+        let who = process.as_deref().map_or(0, PeerProcess::identity);
         let greeting = entry.greeting(listener, socket, process);
         self.insert(state, key, greeting);
-        Some(key)
+        // Usually its request has arrived already. Those who are silent have so many places, of which each has a share.
+        self.look_at(state, key, device, scope);
+        let is_silent = (state.ids.get(&key)).is_some_and(|entry| entry.stage == Stage::Greeting);
+        if is_silent {
+            let entry = state.ids.get_mut(&listener);
+            let taken = entry.is_some_and(|entry| entry.greetings.take(who, GREETINGS));
+            match (taken, state.ids.get_mut(&key)) {
+                (true, Some(entry)) => entry.greets = Some(who),
+                _ => drop(self.remove(state, key)),
+            }
+        }
+        true
+    }
+
+    /// A peer of a listener has sent its request, or has gone.
+    fn greeting_is_over(&self, state: &mut State, listener: u64, who: Option<Who>) {
+        if let (Some(who), Some(entry)) = (who, state.ids.get_mut(&listener)) {
+            entry.greetings.give(who);
+        }
     }
 
     /// Carries out the result of a change of an id.
@@ -404,14 +434,30 @@ impl Hub {
             (None | Some(Outcome::Nothing), _) => {}
             (Some(Outcome::Event(kind)), None) => self.push(state, key, What::Kind(kind)),
             (Some(Outcome::Request(message)), Some(listener)) => {
+                let who = state
+                    .ids
+                    .get_mut(&key)
+                    .and_then(|entry| entry.greets.take());
+                self.greeting_is_over(state, listener, who);
                 self.push(state, listener, What::Request(key, message));
+                if let Some(entry) = state.ids.get_mut(&listener) {
+                    entry.waiting += 1;
+                    if entry.waiting == entry.backlog {
+                        self.set_listening(entry, listener);
+                    }
+                }
             }
             // The request was not delivered, and never will be.
             (Some(_), Some(listener)) => {
-                self.remove(state, key);
+                let removed = self.remove(state, key);
+                let who = removed.and_then(|(entry, _)| entry.greets);
+                self.greeting_is_over(state, listener, who);
+                let before = state.queue.len();
                 (state.queue)
                     .retain(|(_, what)| !matches!(what, What::Request(of, _) if *of == key));
-                self.request_is_off(state, listener);
+                if state.queue.len() != before {
+                    self.request_is_off(state, listener);
+                }
             }
             (Some(Outcome::Request(_) | Outcome::Forget), None) => {
                 self.remove(state, key);

@@ -27,6 +27,8 @@
 //!
 //! - **Backlog.** The socket of a listener whose backlog is full is not watched. A connector that comes
 //!   then waits in the kernel's queue, and gets `UNREACHABLE` after 5 s.
+//! - **Silent peers.** A peer that connects to a listener and sends no request takes nothing from the backlog. Of those
+//!   there are 64 places for a second each, shared by process; beyond its share a peer is closed.
 //! - **Stale connections.** The queue pair of a peer that has a connection with this process cannot
 //!   have another one until the program has released the first: REJ with reason 10, as on Linux.
 //! - **Closing a socket** is a REJ with reason 28 before the connection is made, and a DREQ afterwards,

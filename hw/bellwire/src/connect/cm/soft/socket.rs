@@ -62,6 +62,9 @@ pub(super) fn meet(socket: &Fd, address: &SocketAddrUnix) -> Result<Met, Error> 
     }
 }
 
+/// Peers that the kernel queues at a listener, at least: among many that are silent there is room for others.
+const QUEUE: i32 = 4096;
+
 /// The result of accepting.
 #[derive(Debug)]
 pub(super) enum Waiting {
@@ -117,9 +120,9 @@ pub(super) fn hear(socket: impl AsFd) -> Heard {
     }
 }
 
-/// Starts to listen on `socket`.
+/// Starts to listen on `socket`. At least [`QUEUE`] peers may wait until the channel accepts them.
 pub(super) fn listen(socket: &Fd, backlog: u32) -> Result<(), Error> {
-    let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+    let backlog = i32::try_from(backlog).unwrap_or(i32::MAX).max(QUEUE);
     rustix::net::listen(socket, backlog)
         .map_err(|error| Error::io("listen by the connection manager", io::Error::from(error)))
 }
