@@ -21,7 +21,8 @@ fn main() -> ExitCode {
     // Each test makes children of this process, which has no other thread.
     args.test_threads = Some(1);
     let trials = scenarios::SCENARIOS.iter().map(|&(name, scenario)| {
-        Trial::test(name, move || {
+        let full = format!("each_allocation_is_refused::{name}");
+        Trial::test(full, move || {
             walk::walk(name, scenario);
             Ok(())
         })
