@@ -3929,6 +3929,46 @@ const char *bw_execution_str(uint32_t execution);
 // Thread: any.
 const char *bw_recovery_str(uint32_t recovery);
 
+// The name of a `bw_wc_status`, without its prefix, for example "RETRY_EXC_ERR"; "UNKNOWN" for other numbers. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_wc_status_name(uint32_t status);
+
+// The name of a `bw_event_type`, without its prefix, for example "QP_FATAL"; "UNKNOWN" for other numbers. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_event_type_name(uint32_t event_type);
+
+// The name of a `bw_cm_event_type`, without its prefix, for example "REJECTED"; "UNKNOWN" for other numbers. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_cm_event_name(uint32_t event);
+
+// The name of a `bw_scope`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_scope_name(uint32_t scope);
+
+// The name of a `bw_blame`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_blame_name(uint32_t blame);
+
+// The name of a `bw_retry`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_retry_name(uint32_t retry);
+
+// The name of a `bw_execution`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_execution_name(uint32_t execution);
+
+// The name of a `bw_recovery`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_recovery_name(uint32_t recovery);
+
 // Creates a link with the one that the peer creates from the other end of the TCP connection. It takes
 // the connection over, and connects as it is polled. Receives may be posted at once, and should be, or
 // at any time until it is connected. Both ends of the connection have to be at the same step. If
@@ -4163,6 +4203,18 @@ const char *bw_outcome_str(uint32_t outcome);
 //
 // Thread: any.
 const char *bw_doubt_str(uint32_t doubt);
+
+// The name of a `bw_outcome`, without its prefix, for example "IN_DOUBT"; "UNKNOWN" for other numbers. Never NULL;
+// the text is static.
+//
+// Thread: any.
+const char *bw_outcome_name(uint32_t outcome);
+
+// The name of a `bw_doubt`, without its prefix, for example "NO_ANSWER"; "UNKNOWN" for other numbers. Never NULL;
+// the text is static.
+//
+// Thread: any.
+const char *bw_doubt_name(uint32_t doubt);
 
 // `bw_link_post_send` for requests of `size` bytes: posts the `num` send requests of the array `wr`, in
 // order, as `bw_post_send` does. `replay`, a `bw_replay`, applies to all of them. A window bound by BIND_MW belongs to the queue pair, which a

@@ -3,8 +3,7 @@
 use crate::code::BW_EINVAL;
 use crate::failure::{Failure, guard};
 use crate::sized::{self, Versioned};
-use hw::fault::{Blame, CmEvent, EventType, Execution, Fault, Recovery, Retry, Scope, WcStatus};
-use hw::fault::{Text, Vendor, WorkQueue, classify};
+use hw::fault::{Fault, Text, Vendor, WorkQueue, classify};
 use hw::wr::{QpType, WrOpcode};
 use std::ffi::{c_char, c_int};
 use std::ptr::null;
@@ -157,7 +156,7 @@ unsafe impl Versioned for bw_class {
     const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
-fn pointer(text: Text) -> *const c_char {
+pub(crate) fn pointer(text: Text) -> *const c_char {
     text.as_c_str().as_ptr()
 }
 
@@ -310,78 +309,4 @@ pub unsafe extern "C" fn bw_classify(fault: *const bw_fault, class: *mut bw_clas
         let fault = sized::read(fault)?;
         sized::write(class, &fault.checked()?.into())
     })
-}
-
-/// The text of a value of a family.
-macro_rules! text_of {
-    ($family:ident, $number:expr, $unknown:literal) => {
-        u8::try_from($number)
-            .ok()
-            .and_then($family::from_number)
-            .map_or($unknown.as_ptr(), |value| pointer(value.text()))
-    };
-}
-
-/// What a `bw_wc_status` means, in a sentence (`ibv_wc_status_str`). Never NULL; the text is static.
-///
-/// Thread: any.
-#[unsafe(no_mangle)]
-pub extern "C" fn bw_wc_status_str(status: u32) -> *const c_char {
-    text_of!(WcStatus, status, c"not a status of this library")
-}
-
-/// What a `bw_event_type` means, in a sentence (`ibv_event_type_str`). Never NULL; the text is static.
-///
-/// Thread: any.
-#[unsafe(no_mangle)]
-pub extern "C" fn bw_event_type_str(event_type: u32) -> *const c_char {
-    text_of!(EventType, event_type, c"not an event of this library")
-}
-
-/// What a `bw_cm_event_type` means, in a sentence (`rdma_event_str`). Never NULL; the text is static.
-///
-/// Thread: any.
-#[unsafe(no_mangle)]
-pub extern "C" fn bw_cm_event_str(event: u32) -> *const c_char {
-    text_of!(CmEvent, event, c"not an event of this library")
-}
-
-/// What a `bw_scope` means. Never NULL; the text is static.
-///
-/// Thread: any.
-#[unsafe(no_mangle)]
-pub extern "C" fn bw_scope_str(scope: u32) -> *const c_char {
-    text_of!(Scope, scope, c"not a scope of this library")
-}
-
-/// What a `bw_blame` means. Never NULL; the text is static.
-///
-/// Thread: any.
-#[unsafe(no_mangle)]
-pub extern "C" fn bw_blame_str(blame: u32) -> *const c_char {
-    text_of!(Blame, blame, c"not a blame of this library")
-}
-
-/// What a `bw_retry` means. Never NULL; the text is static.
-///
-/// Thread: any.
-#[unsafe(no_mangle)]
-pub extern "C" fn bw_retry_str(retry: u32) -> *const c_char {
-    text_of!(Retry, retry, c"not a bw_retry of this library")
-}
-
-/// What a `bw_execution` means. Never NULL; the text is static.
-///
-/// Thread: any.
-#[unsafe(no_mangle)]
-pub extern "C" fn bw_execution_str(execution: u32) -> *const c_char {
-    text_of!(Execution, execution, c"not a bw_execution of this library")
-}
-
-/// What a `bw_recovery` means: what to do. Never NULL; the text is static.
-///
-/// Thread: any.
-#[unsafe(no_mangle)]
-pub extern "C" fn bw_recovery_str(recovery: u32) -> *const c_char {
-    text_of!(Recovery, recovery, c"not a recovery of this library")
 }

@@ -98,6 +98,8 @@ pub mod dump;
 
 pub mod fault;
 
+pub mod fault_text;
+
 pub mod link;
 
 pub mod soft;

@@ -219,7 +219,7 @@ pub extern "C" fn bw_outcome_str(outcome: u32) -> *const c_char {
         o if o == BW_OUTCOME_EXECUTED as u32 => c"executed",
         o if o == BW_OUTCOME_FAILED as u32 => c"failed, and not executed as a whole",
         o if o == BW_OUTCOME_NOT_EXECUTED as u32 => c"not executed, by no fault of its own",
-        o if o == BW_OUTCOME_IN_DOUBT as u32 => c"executed or not, or its result is lost",
+        o if o == BW_OUTCOME_IN_DOUBT as u32 => c"in doubt: executed or not, or its result is lost",
         _ => c"not an outcome of this library",
     };
     text.as_ptr()
@@ -260,4 +260,41 @@ pub extern "C" fn bw_doubt_str(doubt: u32) -> *const c_char {
     known.map_or(c"not a doubt of this library".as_ptr(), |(_, text)| {
         text.as_ptr().cast()
     })
+}
+
+/// The name of a `bw_outcome`, without its prefix, for example "IN_DOUBT"; "UNKNOWN" for other numbers. Never NULL;
+/// the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_outcome_name(outcome: u32) -> *const c_char {
+    use bw_outcome::*;
+    let name = match outcome {
+        o if o == BW_OUTCOME_EXECUTED as u32 => c"EXECUTED",
+        o if o == BW_OUTCOME_FAILED as u32 => c"FAILED",
+        o if o == BW_OUTCOME_NOT_EXECUTED as u32 => c"NOT_EXECUTED",
+        o if o == BW_OUTCOME_IN_DOUBT as u32 => c"IN_DOUBT",
+        _ => c"UNKNOWN",
+    };
+    name.as_ptr()
+}
+
+/// The name of a `bw_doubt`, without its prefix, for example "NO_ANSWER"; "UNKNOWN" for other numbers. Never NULL;
+/// the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_doubt_name(doubt: u32) -> *const c_char {
+    use bw_doubt::*;
+    let name = match doubt {
+        d if d == BW_DOUBT_NONE as u32 => c"NONE",
+        d if d == BW_DOUBT_NO_ANSWER as u32 => c"NO_ANSWER",
+        d if d == BW_DOUBT_RESULT_LOST as u32 => c"RESULT_LOST",
+        d if d == BW_DOUBT_PEER_LOST_COUNT as u32 => c"PEER_LOST_COUNT",
+        d if d == BW_DOUBT_COUNT_CONTRADICTS as u32 => c"COUNT_CONTRADICTS",
+        d if d == BW_DOUBT_PEER_GONE as u32 => c"PEER_GONE",
+        d if d == BW_DOUBT_LOCAL as u32 => c"LOCAL",
+        _ => c"UNKNOWN",
+    };
+    name.as_ptr()
 }

@@ -3,7 +3,8 @@
 use super::*;
 use crate::failure::{Failure, guard};
 use crate::fault::*;
-use crate::link::outcome::{bw_doubt_str, bw_outcome_str};
+use crate::fault_text::*;
+use crate::link::outcome::{bw_doubt_name, bw_doubt_str, bw_outcome_name, bw_outcome_str};
 use hw::Error;
 use hw::connect::FormatError;
 use hw::connect::tcp::{TcpError, Waited};
@@ -55,7 +56,7 @@ fn fails_plainly(failure: impl Into<Failure>) {
 
 #[test]
 fn texts_of_numbers_are_plain() {
-    let texts: [extern "C" fn(u32) -> *const c_char; 10] = [
+    let texts: [extern "C" fn(u32) -> *const c_char; 20] = [
         bw_wc_status_str,
         bw_event_type_str,
         bw_cm_event_str,
@@ -66,6 +67,16 @@ fn texts_of_numbers_are_plain() {
         bw_recovery_str,
         bw_outcome_str,
         bw_doubt_str,
+        bw_wc_status_name,
+        bw_event_type_name,
+        bw_cm_event_name,
+        bw_scope_name,
+        bw_blame_name,
+        bw_retry_name,
+        bw_execution_name,
+        bw_recovery_name,
+        bw_outcome_name,
+        bw_doubt_name,
     ];
     for number in 0..300 {
         // SAFETY: static texts.

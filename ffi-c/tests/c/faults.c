@@ -58,14 +58,17 @@ int main(void)
     for (number = 0; number < 24; number++) {
         found = of(BW_FAMILY_STATUS, number);
         EXPECT(strcmp(found.text, bw_wc_status_str((uint32_t)number)) == 0);
+        EXPECT(strcmp(found.name, bw_wc_status_name((uint32_t)number)) == 0);
     }
     for (number = 0; number < 20; number++) {
         found = of(BW_FAMILY_EVENT, number);
         EXPECT(strcmp(found.text, bw_event_type_str((uint32_t)number)) == 0);
+        EXPECT(strcmp(found.name, bw_event_type_name((uint32_t)number)) == 0);
     }
     for (number = 0; number < 16; number++) {
         found = of(BW_FAMILY_CM, number);
         EXPECT(strcmp(found.text, bw_cm_event_str((uint32_t)number)) == 0);
+        EXPECT(strcmp(found.name, bw_cm_event_name((uint32_t)number)) == 0);
     }
     for (number = -140; number <= 140; number++)
         of(BW_FAMILY_ERRNO, number);
@@ -80,6 +83,16 @@ int main(void)
         EXPECT(strcmp(found.name, "UNKNOWN") == 0 && found.recovery == BW_RECOVERY_NONE);
     }
     EXPECT(strcmp(of(BW_FAMILY_ERRNO, INT_MIN).name, "UNKNOWN") == 0);
+    EXPECT(strcmp(bw_wc_status_name(BW_WC_RETRY_EXC_ERR), "RETRY_EXC_ERR") == 0);
+    EXPECT(strcmp(bw_wc_status_name(24), "UNKNOWN") == 0);
+    EXPECT(strcmp(bw_event_type_name(99), "UNKNOWN") == 0);
+    EXPECT(strcmp(bw_cm_event_name(16), "UNKNOWN") == 0);
+    EXPECT(strcmp(bw_scope_name(BW_SCOPE_QP), "QP") == 0);
+    EXPECT(strcmp(bw_blame_name(BW_BLAME_LOCAL_PROGRAM), "LOCAL_PROGRAM") == 0);
+    EXPECT(strcmp(bw_retry_name(BW_RETRY_NEVER), "NEVER") == 0);
+    EXPECT(strcmp(bw_execution_name(BW_EXECUTION_NOT_EXECUTED), "NOT_EXECUTED") == 0);
+    EXPECT(strcmp(bw_recovery_name(BW_RECOVERY_RESET_QP), "RESET_QP") == 0);
+    EXPECT(strcmp(bw_recovery_name(UINT32_MAX), "UNKNOWN") == 0);
     EXPECT(strncmp(bw_wc_status_str(24), "not ", 4) == 0);
     EXPECT(strncmp(bw_cm_event_str(16), "not ", 4) == 0);
     EXPECT(strncmp(bw_recovery_str(UINT32_MAX), "not ", 4) == 0);

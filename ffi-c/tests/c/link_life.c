@@ -463,12 +463,16 @@ static void texts(void)
     for (uint32_t number = 0; number < 4; number++)
         EXPECT(strncmp(bw_outcome_str(number), "not an", 6) != 0);
     EXPECT(strcmp(bw_outcome_str(4), "not an outcome of this library") == 0);
+    EXPECT(strcmp(bw_outcome_name(BW_OUTCOME_IN_DOUBT), "IN_DOUBT") == 0);
+    EXPECT(strcmp(bw_outcome_name(4), "UNKNOWN") == 0);
     for (uint32_t number = 0; number < 7; number++) {
         EXPECT(strncmp(bw_doubt_str(number), "not a", 5) != 0 && strlen(bw_doubt_str(number)) > 8);
         for (uint32_t other = 0; other < number; other++)
             EXPECT(strcmp(bw_doubt_str(number), bw_doubt_str(other)) != 0);
     }
     EXPECT(strcmp(bw_doubt_str(7), "not a doubt of this library") == 0);
+    EXPECT(strcmp(bw_doubt_name(BW_DOUBT_NO_ANSWER), "NO_ANSWER") == 0);
+    EXPECT(strcmp(bw_doubt_name(7), "UNKNOWN") == 0);
 }
 
 int main(void)
