@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::failure::{Failure, guard};
-use crate::fault::*;
 use crate::fault_text::*;
 use crate::link::outcome::{bw_doubt_name, bw_doubt_str, bw_outcome_name, bw_outcome_str};
 use hw::Error;
