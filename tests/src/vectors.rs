@@ -1,4 +1,4 @@
-//! Recorded vectors: JSON objects, one a line, in the folders of `tests/data` (see the README there).
+//! Recorded vectors: JSON objects, one a line, in the folders `mlx5*` of `tests/data` (see the README there).
 //!
 //! Fields are named by paths with dots (`"wc.byte_len"`, `"wcs.0.status"`). A field that is missing or of another
 //! type is an error that names file, line and field; only [`Row::opt`] takes a null.
@@ -40,7 +40,7 @@ pub struct Recording {
     folder: PathBuf,
 }
 
-/// The recording that [`FOLDER_VARIABLE`] names, or all of `tests/data`.
+/// The recording that [`FOLDER_VARIABLE`] names, or each folder `mlx5*` of `tests/data`.
 ///
 /// # Errors
 /// `tests/data` cannot be read.
@@ -53,7 +53,8 @@ pub fn recordings() -> Result<Vec<Recording>> {
     let mut folders = Vec::new();
     for entry in std::fs::read_dir(&data).map_err(error)? {
         let folder = entry.map_err(error)?.path();
-        if folder.is_dir() {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        if folder.is_dir() && name.is_some_and(|name| name.starts_with("mlx5")) {
             folders.push(folder);
         }
     }
