@@ -370,6 +370,8 @@ terminated() {
 	stop
 	for connected in queues measure stopped; do
 		serve "$@"
+		# Not the lines of the one before.
+		: >"$work/host.log"
 		if [ $connected = queues ]; then
 			"$@" "$programs/nvmf-hog" -d "$device" queues 127.0.0.1 >"$work/host.log" &
 		else
