@@ -128,7 +128,7 @@ fn met_on_srq() -> (End, End, Srq) {
 }
 
 // Still in a packet of one line.
-#[library_benchmark(config = limit(430))]
+#[library_benchmark(config = limit(436))]
 #[bench::run(met())]
 fn fabric_send_24_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -322,8 +322,8 @@ fn send_longer(mut ends: (End, End), length: u32) -> (End, End) {
     ends
 }
 
-// Of two elements, as a header and a page, whose data is longer than what a packet carries, with room for one poll as above.
-#[library_benchmark(config = limit(2245))]
+// Of two elements, as a header and a page, whose data is longer than what a packet carries, with room for two polls as above.
+#[library_benchmark(config = limit(2315))]
 #[bench::run(gathered())]
 fn fabric_send_64_and_4096_and_receive(ends: (End, End)) -> (End, End) {
     send_header_and_page(ends)
