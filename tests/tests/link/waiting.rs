@@ -63,25 +63,32 @@ fn slept() -> i64 {
     usage.ru_nvcsw
 }
 
+/// The thread may sleep for a lock of the allocator that another test has: in one try of several it does not.
 #[test]
 fn what_is_there_is_returned_without_sleep() {
+    const TRIES: u64 = 20;
     let mut world = set_world(3);
     for how in [AWAKE, ASLEEP] {
-        world.clients[1].1.receive([0]);
         let id = world.clients[1].0;
-        world.send(id, 5, Replay::Surface);
-        let mut came = Vec::new();
-        // Posting may sleep for a lock that another thread has.
-        let before = slept();
-        let found = world
-            .set
-            .wait(8, &how, |id, one| came.push((id, one.wr_id)));
-        assert_eq!(slept(), before);
-        assert_eq!((found.unwrap(), came), (1, vec![(id, 5)]));
-        let client = &mut world.clients[1].1.link;
-        let mut came = 0;
-        assert_eq!(client.wait(8, &how, |_| came += 1).unwrap(), 1);
-        assert_eq!((came, slept()), (1, before));
+        let mut without_sleep = |wr_id| {
+            world.clients[1].1.receive([0]);
+            world.send(id, wr_id, Replay::Surface);
+            let mut came = Vec::new();
+            // Posting may sleep for a lock that another thread has.
+            let before = slept();
+            let found = world
+                .set
+                .wait(8, &how, |id, one| came.push((id, one.wr_id)));
+            let sleeps = slept() - before;
+            assert_eq!((found.unwrap(), came), (1, vec![(id, wr_id)]));
+            let client = &mut world.clients[1].1.link;
+            let mut came = 0;
+            let before = slept();
+            assert_eq!(client.wait(8, &how, |_| came += 1).unwrap(), 1);
+            assert_eq!(came, 1);
+            sleeps + slept() - before == 0
+        };
+        assert!((0..TRIES).any(&mut without_sleep), "it sleeps each time");
     }
 }
 
