@@ -187,7 +187,7 @@
  * namespace fails with BW_ECONN, and the error says whose fabric it is of. A program that accepts
  * connections of the communication manager on a fabric listens before it changes its user. On Soft-RoCE
  * the kernel refuses each post of a process that changed its user after it opened the device: the
- * request fails with BW_WC_LOC_QP_OP_ERR, and its vendor_err is EACCES. Open the device afterwards.
+ * request fails with BW_WC_WR_FLUSH_ERR, and its vendor_err is EACCES. Open the device afterwards.
  *
  * Sandboxes. The library does not end the process when a system call is refused or a file is hidden,
  * before start-up or later: an optional one is done without, and a required one fails the call, with

@@ -123,7 +123,7 @@ fn privileges() {
         });
         failures.len() >= 2
     });
-    let refused = (1, WcStatus::LocQpOpErr, libc::EACCES as u8);
+    let refused = (1, WcStatus::WrFlushErr, libc::EACCES as u8);
     assert_eq!(failures, [refused, (2, WcStatus::WrFlushErr, 0)]);
     a.nothing();
 }

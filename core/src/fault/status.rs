@@ -20,12 +20,9 @@ faults! {
         LocQpOpErr = 2, "LOC_QP_OP_ERR", "The queue pair cannot do this, or the entry is malformed.",
             Qp LocalProgram Never NotExecuted ResetQp,
             cause "An operation that the transport or the queue pair's set-up does not have, or an \
-                   entry that the device cannot read. On a device of the kernel also: the call that \
-                   posts was refused, and the vendor code is its error number.",
-            advice "Vendor code 13 (EACCES) on Soft-RoCE: the process changed its user after it opened the \
-                    device; open the device afterwards. Otherwise check the opcode, the flags and the \
-                    number of elements of the request against how the queue pair was created. If they \
-                    are right: driver and firmware.";
+                   entry that the device cannot read.",
+            advice "Check the opcode, the flags and the number of elements of the request against how \
+                    the queue pair was created. If they are right: driver and firmware.";
         LocEecOpErr = 3, "LOC_EEC_OP_ERR", "An end-to-end context error (obsolete).",
             Qp Device AfterRepair Unknown ResetQp,
             cause "Of reliable datagrams, which no device has.",
@@ -40,9 +37,11 @@ faults! {
         WrFlushErr = 5, "WR_FLUSH_ERR", "Flushed: the queue pair was in an error state before the request was finished.",
             Qp Nobody Helps Unknown ResetQp,
             cause "Another request of the queue pair failed before, an asynchronous event reports \
-                   the queue pair's error, or a program took it to ERR.",
+                   the queue pair's error, or a program took it to ERR. On Soft-RoCE also: the kernel \
+                   refused the call that posts, and the vendor code is its error number.",
             advice "The first completion of this queue pair that failed otherwise, and the \
-                    asynchronous events: those have the cause.";
+                    asynchronous events: those have the cause. Vendor code 13 (EACCES) on Soft-RoCE: the \
+                    process changed its user after it opened the device; open the device afterwards.";
         MwBindErr = 6, "MW_BIND_ERR", "A memory window could not be bound.",
             Qp LocalProgram Never NotExecuted ResetQp,
             cause "The region lacks MW_BIND, or rights that the window is to give; the range leaves \

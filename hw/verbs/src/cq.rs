@@ -29,6 +29,7 @@ use crate::error::Error;
 use bellwire_core::cqe::{Cqe64, owner_bit};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
+use bellwire_core::wr::WcStatus;
 use bellwire_provider::backoff::Backoff;
 use bellwire_provider::event::AsyncQueue;
 use std::cell::UnsafeCell;
@@ -417,8 +418,10 @@ impl Inner {
             kind if failed => {
                 if let Some(user) = user() {
                     user.qp.note_failure(failed);
-                    // Soft-RoCE flushes a request of which the kernel refused to tell it.
+                    // The device does not know which call was refused.
+                    let flushed = wc.status() == u32::from(WcStatus::WrFlushErr.number());
                     if let Kind::Send | Kind::Fetch = kind
+                        && flushed
                         && let refusal @ Some(_) = user.qp.refusal(user_index, counter)
                     {
                         return refusal;

@@ -1,7 +1,8 @@
 //! Why a request was not taken: the error number of the call that refused it.
 //!
-//! Soft-RoCE has the request in its queue by then, and flushes it once the queue pair is in ERR. That completion is
-//! replaced by this one.
+//! A driver that checks the request itself does not put it into its queue. Soft-RoCE puts it there, and then calls the
+//! kernel. If the kernel refuses that call, the device may still find the request, so it is not known whether the
+//! request was executed: it ends as `WR_FLUSH_ERR`, whichever of the two reports it.
 
 use super::super::tag::Kind;
 use super::super::wc;
@@ -14,7 +15,6 @@ use std::sync::atomic::Ordering;
 impl Qp {
     /// Keeps what a call returned that did not take a request; `false`.
     #[cold]
-    #[inline(never)]
     pub(crate) fn note_answer(&self, answer: i32) -> bool {
         // Some providers return -1, and set errno.
         let answer = match answer {
@@ -26,9 +26,17 @@ impl Qp {
         false
     }
 
-    /// Keeps why the request with this counter was not taken.
+    /// Keeps why the request with this counter was not taken. `status` is for a request that is not in the device's
+    /// queue.
     pub(crate) fn set_refusal(&self, counter: u32, status: WcStatus) {
-        let errno = u8::try_from(self.answer.swap(0, Ordering::Relaxed)).unwrap_or(0);
+        let answer = self.answer.swap(0, Ordering::Relaxed);
+        // The driver's own answers: a request that it cannot read, and a queue without room.
+        let is_drivers = matches!(answer, 0 | libc::EINVAL | libc::ENOMEM | libc::EOPNOTSUPP);
+        let status = match self.posts_by_system_call() && !is_drivers {
+            true => WcStatus::WrFlushErr,
+            false => status,
+        };
+        let errno = u8::try_from(answer).unwrap_or(0);
         let refusal = u64::from(counter) << 32 | u64::from(status.number()) << 8 | u64::from(errno);
         // Release: pairs with the Acquire in `refusal`.
         self.refusal.store(refusal, Ordering::Release);
