@@ -117,9 +117,14 @@ impl Admission {
 
     /// The next link to be accepted: connects from now on.
     pub fn accept(&mut self, now: Instant) -> Option<u64> {
-        let (session, who) = self.waiting.remove(self.next()?)?;
+        let next = self.next()?;
+        let (session, who) = *self.waiting.get(next)?;
+        // Without memory to note it, it goes on waiting.
+        if !self.shaking.take(who, self.handshakes) {
+            return None;
+        }
+        self.waiting.remove(next);
         self.asking.give(who);
-        self.shaking.take(who, self.handshakes);
         self.connecting.insert(session, (now, who));
         self.order.push_back((session, now));
         self.pace.count(now, !self.waiting.is_empty());
