@@ -3929,42 +3929,50 @@ const char *bw_execution_str(uint32_t execution);
 // Thread: any.
 const char *bw_recovery_str(uint32_t recovery);
 
-// The name of a `bw_wc_status`, without its prefix, for example "RETRY_EXC_ERR"; "UNKNOWN" for other numbers. Never NULL; the text is static.
+// The name of a `bw_wc_status`, without its prefix, for example "RETRY_EXC_ERR". "UNKNOWN" for other numbers.
+// Never NULL; the text is static.
 //
 // Thread: any.
 const char *bw_wc_status_name(uint32_t status);
 
-// The name of a `bw_event_type`, without its prefix, for example "QP_FATAL"; "UNKNOWN" for other numbers. Never NULL; the text is static.
+// The name of a `bw_event_type`, without its prefix, for example "QP_FATAL". "UNKNOWN" for other numbers.
+// Never NULL; the text is static.
 //
 // Thread: any.
 const char *bw_event_type_name(uint32_t event_type);
 
-// The name of a `bw_cm_event_type`, without its prefix, for example "REJECTED"; "UNKNOWN" for other numbers. Never NULL; the text is static.
+// The name of a `bw_cm_event_type`, without its prefix, for example "REJECTED". "UNKNOWN" for other numbers.
+// Never NULL; the text is static.
 //
 // Thread: any.
 const char *bw_cm_event_name(uint32_t event);
 
-// The name of a `bw_scope`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+// The name of a `bw_scope`, without its prefix. "UNKNOWN" for other numbers.
+// Never NULL; the text is static.
 //
 // Thread: any.
 const char *bw_scope_name(uint32_t scope);
 
-// The name of a `bw_blame`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+// The name of a `bw_blame`, without its prefix. "UNKNOWN" for other numbers.
+// Never NULL; the text is static.
 //
 // Thread: any.
 const char *bw_blame_name(uint32_t blame);
 
-// The name of a `bw_retry`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+// The name of a `bw_retry`, without its prefix. "UNKNOWN" for other numbers.
+// Never NULL; the text is static.
 //
 // Thread: any.
 const char *bw_retry_name(uint32_t retry);
 
-// The name of a `bw_execution`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+// The name of a `bw_execution`, without its prefix. "UNKNOWN" for other numbers.
+// Never NULL; the text is static.
 //
 // Thread: any.
 const char *bw_execution_name(uint32_t execution);
 
-// The name of a `bw_recovery`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+// The name of a `bw_recovery`, without its prefix. "UNKNOWN" for other numbers.
+// Never NULL; the text is static.
 //
 // Thread: any.
 const char *bw_recovery_name(uint32_t recovery);
@@ -4199,19 +4207,19 @@ int bw_link_drain(struct bw_link *link,
 // Thread: any.
 const char *bw_outcome_str(uint32_t outcome);
 
+// The name of a `bw_outcome`, without its prefix, for example "IN_DOUBT". "UNKNOWN" for other numbers.
+// Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_outcome_name(uint32_t outcome);
+
 // What a `bw_doubt` means. Never NULL; the text is static.
 //
 // Thread: any.
 const char *bw_doubt_str(uint32_t doubt);
 
-// The name of a `bw_outcome`, without its prefix, for example "IN_DOUBT"; "UNKNOWN" for other numbers. Never NULL;
-// the text is static.
-//
-// Thread: any.
-const char *bw_outcome_name(uint32_t outcome);
-
-// The name of a `bw_doubt`, without its prefix, for example "NO_ANSWER"; "UNKNOWN" for other numbers. Never NULL;
-// the text is static.
+// The name of a `bw_doubt`, without its prefix, for example "NO_ANSWER". "UNKNOWN" for other numbers.
+// Never NULL; the text is static.
 //
 // Thread: any.
 const char *bw_doubt_name(uint32_t doubt);

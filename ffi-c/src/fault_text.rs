@@ -4,23 +4,13 @@ use crate::fault::pointer;
 use hw::fault::{Blame, CmEvent, EventType, Execution, Recovery, Retry, Scope, WcStatus};
 use std::ffi::c_char;
 
-/// The text of a value of a family.
-macro_rules! text_of {
-    ($family:ident, $number:expr, $unknown:literal) => {
+/// What `$get` returns of a value of a family.
+macro_rules! of {
+    ($family:ident, $number:expr, $get:ident, $unknown:literal) => {
         u8::try_from($number)
             .ok()
             .and_then($family::from_number)
-            .map_or($unknown.as_ptr(), |value| pointer(value.text()))
-    };
-}
-
-/// The name of a value of a family.
-macro_rules! name_of {
-    ($family:ident, $number:expr) => {
-        u8::try_from($number)
-            .ok()
-            .and_then($family::from_number)
-            .map_or(c"UNKNOWN".as_ptr(), |value| pointer(value.c_name()))
+            .map_or($unknown.as_ptr(), |value| pointer(value.$get()))
     };
 }
 
@@ -29,7 +19,7 @@ macro_rules! name_of {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_wc_status_str(status: u32) -> *const c_char {
-    text_of!(WcStatus, status, c"not a status of this library")
+    of!(WcStatus, status, text, c"not a status of this library")
 }
 
 /// What a `bw_event_type` means, in a sentence (`ibv_event_type_str`). Never NULL; the text is static.
@@ -37,7 +27,7 @@ pub extern "C" fn bw_wc_status_str(status: u32) -> *const c_char {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_event_type_str(event_type: u32) -> *const c_char {
-    text_of!(EventType, event_type, c"not an event of this library")
+    of!(EventType, event_type, text, c"not an event of this library")
 }
 
 /// What a `bw_cm_event_type` means, in a sentence (`rdma_event_str`). Never NULL; the text is static.
@@ -45,7 +35,7 @@ pub extern "C" fn bw_event_type_str(event_type: u32) -> *const c_char {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_cm_event_str(event: u32) -> *const c_char {
-    text_of!(CmEvent, event, c"not an event of this library")
+    of!(CmEvent, event, text, c"not an event of this library")
 }
 
 /// What a `bw_scope` means. Never NULL; the text is static.
@@ -53,7 +43,7 @@ pub extern "C" fn bw_cm_event_str(event: u32) -> *const c_char {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_scope_str(scope: u32) -> *const c_char {
-    text_of!(Scope, scope, c"not a scope of this library")
+    of!(Scope, scope, text, c"not a scope of this library")
 }
 
 /// What a `bw_blame` means. Never NULL; the text is static.
@@ -61,7 +51,7 @@ pub extern "C" fn bw_scope_str(scope: u32) -> *const c_char {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_blame_str(blame: u32) -> *const c_char {
-    text_of!(Blame, blame, c"not a blame of this library")
+    of!(Blame, blame, text, c"not a blame of this library")
 }
 
 /// What a `bw_retry` means. Never NULL; the text is static.
@@ -69,7 +59,7 @@ pub extern "C" fn bw_blame_str(blame: u32) -> *const c_char {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_retry_str(retry: u32) -> *const c_char {
-    text_of!(Retry, retry, c"not a bw_retry of this library")
+    of!(Retry, retry, text, c"not a bw_retry of this library")
 }
 
 /// What a `bw_execution` means. Never NULL; the text is static.
@@ -77,7 +67,12 @@ pub extern "C" fn bw_retry_str(retry: u32) -> *const c_char {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_execution_str(execution: u32) -> *const c_char {
-    text_of!(Execution, execution, c"not a bw_execution of this library")
+    of!(
+        Execution,
+        execution,
+        text,
+        c"not a bw_execution of this library"
+    )
 }
 
 /// What a `bw_recovery` means: what to do. Never NULL; the text is static.
@@ -85,69 +80,77 @@ pub extern "C" fn bw_execution_str(execution: u32) -> *const c_char {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_recovery_str(recovery: u32) -> *const c_char {
-    text_of!(Recovery, recovery, c"not a recovery of this library")
+    of!(Recovery, recovery, text, c"not a recovery of this library")
 }
 
-/// The name of a `bw_wc_status`, without its prefix, for example "RETRY_EXC_ERR"; "UNKNOWN" for other numbers. Never NULL; the text is static.
+/// The name of a `bw_wc_status`, without its prefix, for example "RETRY_EXC_ERR". "UNKNOWN" for other numbers.
+/// Never NULL; the text is static.
 ///
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_wc_status_name(status: u32) -> *const c_char {
-    name_of!(WcStatus, status)
+    of!(WcStatus, status, c_name, c"UNKNOWN")
 }
 
-/// The name of a `bw_event_type`, without its prefix, for example "QP_FATAL"; "UNKNOWN" for other numbers. Never NULL; the text is static.
+/// The name of a `bw_event_type`, without its prefix, for example "QP_FATAL". "UNKNOWN" for other numbers.
+/// Never NULL; the text is static.
 ///
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_event_type_name(event_type: u32) -> *const c_char {
-    name_of!(EventType, event_type)
+    of!(EventType, event_type, c_name, c"UNKNOWN")
 }
 
-/// The name of a `bw_cm_event_type`, without its prefix, for example "REJECTED"; "UNKNOWN" for other numbers. Never NULL; the text is static.
+/// The name of a `bw_cm_event_type`, without its prefix, for example "REJECTED". "UNKNOWN" for other numbers.
+/// Never NULL; the text is static.
 ///
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_cm_event_name(event: u32) -> *const c_char {
-    name_of!(CmEvent, event)
+    of!(CmEvent, event, c_name, c"UNKNOWN")
 }
 
-/// The name of a `bw_scope`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+/// The name of a `bw_scope`, without its prefix. "UNKNOWN" for other numbers.
+/// Never NULL; the text is static.
 ///
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_scope_name(scope: u32) -> *const c_char {
-    name_of!(Scope, scope)
+    of!(Scope, scope, c_name, c"UNKNOWN")
 }
 
-/// The name of a `bw_blame`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+/// The name of a `bw_blame`, without its prefix. "UNKNOWN" for other numbers.
+/// Never NULL; the text is static.
 ///
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_blame_name(blame: u32) -> *const c_char {
-    name_of!(Blame, blame)
+    of!(Blame, blame, c_name, c"UNKNOWN")
 }
 
-/// The name of a `bw_retry`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+/// The name of a `bw_retry`, without its prefix. "UNKNOWN" for other numbers.
+/// Never NULL; the text is static.
 ///
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_retry_name(retry: u32) -> *const c_char {
-    name_of!(Retry, retry)
+    of!(Retry, retry, c_name, c"UNKNOWN")
 }
 
-/// The name of a `bw_execution`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+/// The name of a `bw_execution`, without its prefix. "UNKNOWN" for other numbers.
+/// Never NULL; the text is static.
 ///
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_execution_name(execution: u32) -> *const c_char {
-    name_of!(Execution, execution)
+    of!(Execution, execution, c_name, c"UNKNOWN")
 }
 
-/// The name of a `bw_recovery`, without its prefix; "UNKNOWN" for other numbers. Never NULL; the text is static.
+/// The name of a `bw_recovery`, without its prefix. "UNKNOWN" for other numbers.
+/// Never NULL; the text is static.
 ///
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_recovery_name(recovery: u32) -> *const c_char {
-    name_of!(Recovery, recovery)
+    of!(Recovery, recovery, c_name, c"UNKNOWN")
 }

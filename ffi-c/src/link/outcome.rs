@@ -8,7 +8,7 @@ use crate::handle::get_mut;
 use crate::wc::came;
 use hw::fault::outcome::{Doubt, Outcome};
 use hw::link::LinkCompletion;
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
 /// The outcome of a request posted to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,20 +209,39 @@ pub unsafe extern "C" fn bw_link_drain(
     })
 }
 
+/// Name and text of each `bw_outcome`, by its number.
+static OUTCOMES: [(&CStr, &CStr); 4] = [
+    (c"EXECUTED", c"executed"),
+    (c"FAILED", c"failed, and not executed as a whole"),
+    (c"NOT_EXECUTED", c"not executed, by no fault of its own"),
+    (
+        c"IN_DOUBT",
+        c"in doubt: executed or not, or its result is lost",
+    ),
+];
+
+fn outcome_row(outcome: u32) -> Option<&'static (&'static CStr, &'static CStr)> {
+    OUTCOMES.get(usize::try_from(outcome).ok()?)
+}
+
 /// What a `bw_outcome` means. Never NULL; the text is static.
 ///
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_outcome_str(outcome: u32) -> *const c_char {
-    use bw_outcome::*;
-    let text = match outcome {
-        o if o == BW_OUTCOME_EXECUTED as u32 => c"executed",
-        o if o == BW_OUTCOME_FAILED as u32 => c"failed, and not executed as a whole",
-        o if o == BW_OUTCOME_NOT_EXECUTED as u32 => c"not executed, by no fault of its own",
-        o if o == BW_OUTCOME_IN_DOUBT as u32 => c"in doubt: executed or not, or its result is lost",
-        _ => c"not an outcome of this library",
-    };
-    text.as_ptr()
+    let unknown = c"not an outcome of this library";
+    outcome_row(outcome).map_or(unknown, |row| row.1).as_ptr()
+}
+
+/// The name of a `bw_outcome`, without its prefix, for example "IN_DOUBT". "UNKNOWN" for other numbers.
+/// Never NULL; the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_outcome_name(outcome: u32) -> *const c_char {
+    outcome_row(outcome)
+        .map_or(c"UNKNOWN", |row| row.0)
+        .as_ptr()
 }
 
 /// Bytes of a text of [`DOUBTS`], including its NUL.
@@ -262,39 +281,21 @@ pub extern "C" fn bw_doubt_str(doubt: u32) -> *const c_char {
     })
 }
 
-/// The name of a `bw_outcome`, without its prefix, for example "IN_DOUBT"; "UNKNOWN" for other numbers. Never NULL;
-/// the text is static.
-///
-/// Thread: any.
-#[unsafe(no_mangle)]
-pub extern "C" fn bw_outcome_name(outcome: u32) -> *const c_char {
-    use bw_outcome::*;
-    let name = match outcome {
-        o if o == BW_OUTCOME_EXECUTED as u32 => c"EXECUTED",
-        o if o == BW_OUTCOME_FAILED as u32 => c"FAILED",
-        o if o == BW_OUTCOME_NOT_EXECUTED as u32 => c"NOT_EXECUTED",
-        o if o == BW_OUTCOME_IN_DOUBT as u32 => c"IN_DOUBT",
-        _ => c"UNKNOWN",
-    };
-    name.as_ptr()
-}
-
-/// The name of a `bw_doubt`, without its prefix, for example "NO_ANSWER"; "UNKNOWN" for other numbers. Never NULL;
-/// the text is static.
+/// The name of a `bw_doubt`, without its prefix, for example "NO_ANSWER". "UNKNOWN" for other numbers.
+/// Never NULL; the text is static.
 ///
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_doubt_name(doubt: u32) -> *const c_char {
-    use bw_doubt::*;
-    let name = match doubt {
-        d if d == BW_DOUBT_NONE as u32 => c"NONE",
-        d if d == BW_DOUBT_NO_ANSWER as u32 => c"NO_ANSWER",
-        d if d == BW_DOUBT_RESULT_LOST as u32 => c"RESULT_LOST",
-        d if d == BW_DOUBT_PEER_LOST_COUNT as u32 => c"PEER_LOST_COUNT",
-        d if d == BW_DOUBT_COUNT_CONTRADICTS as u32 => c"COUNT_CONTRADICTS",
-        d if d == BW_DOUBT_PEER_GONE as u32 => c"PEER_GONE",
-        d if d == BW_DOUBT_LOCAL as u32 => c"LOCAL",
-        _ => c"UNKNOWN",
-    };
-    name.as_ptr()
+    const NAMES: [&CStr; 7] = [
+        c"NONE",
+        c"NO_ANSWER",
+        c"RESULT_LOST",
+        c"PEER_LOST_COUNT",
+        c"COUNT_CONTRADICTS",
+        c"PEER_GONE",
+        c"LOCAL",
+    ];
+    let name = usize::try_from(doubt).ok().and_then(|at| NAMES.get(at));
+    name.copied().unwrap_or(c"UNKNOWN").as_ptr()
 }

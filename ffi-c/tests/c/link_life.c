@@ -463,6 +463,9 @@ static void texts(void)
     for (uint32_t number = 0; number < 4; number++)
         EXPECT(strncmp(bw_outcome_str(number), "not an", 6) != 0);
     EXPECT(strcmp(bw_outcome_str(4), "not an outcome of this library") == 0);
+    EXPECT(strcmp(bw_outcome_name(BW_OUTCOME_EXECUTED), "EXECUTED") == 0);
+    EXPECT(strcmp(bw_outcome_name(BW_OUTCOME_FAILED), "FAILED") == 0);
+    EXPECT(strcmp(bw_outcome_name(BW_OUTCOME_NOT_EXECUTED), "NOT_EXECUTED") == 0);
     EXPECT(strcmp(bw_outcome_name(BW_OUTCOME_IN_DOUBT), "IN_DOUBT") == 0);
     EXPECT(strcmp(bw_outcome_name(4), "UNKNOWN") == 0);
     for (uint32_t number = 0; number < 7; number++) {
@@ -471,7 +474,13 @@ static void texts(void)
             EXPECT(strcmp(bw_doubt_str(number), bw_doubt_str(other)) != 0);
     }
     EXPECT(strcmp(bw_doubt_str(7), "not a doubt of this library") == 0);
+    EXPECT(strcmp(bw_doubt_name(BW_DOUBT_NONE), "NONE") == 0);
     EXPECT(strcmp(bw_doubt_name(BW_DOUBT_NO_ANSWER), "NO_ANSWER") == 0);
+    EXPECT(strcmp(bw_doubt_name(BW_DOUBT_RESULT_LOST), "RESULT_LOST") == 0);
+    EXPECT(strcmp(bw_doubt_name(BW_DOUBT_PEER_LOST_COUNT), "PEER_LOST_COUNT") == 0);
+    EXPECT(strcmp(bw_doubt_name(BW_DOUBT_COUNT_CONTRADICTS), "COUNT_CONTRADICTS") == 0);
+    EXPECT(strcmp(bw_doubt_name(BW_DOUBT_PEER_GONE), "PEER_GONE") == 0);
+    EXPECT(strcmp(bw_doubt_name(BW_DOUBT_LOCAL), "LOCAL") == 0);
     EXPECT(strcmp(bw_doubt_name(7), "UNKNOWN") == 0);
 }
 
