@@ -5,7 +5,7 @@
  *     nvmf-host [OPTION...] measure ADDRESS   requests a second, and how long one takes
  *     nvmf-host [OPTION...] write ADDRESS     writes one after the other, and says how many were acknowledged,
  *     nvmf-host [OPTION...] verify ADDRESS    and whether all of that number are there: elsewhere, later
- *     nvmf-host [OPTION...] wait ADDRESS      writes at once, until one in each place is told to wait
+ *     nvmf-host [OPTION...] wait ADDRESS      writes in each slot until the target answers Namespace Not Ready
  *
  * What is on the namespace is lost. `check` expects of wrong commands what the specification says;
  * `--lenient` leaves them out, and those that not every target has, such as Compare.
@@ -420,7 +420,7 @@ static void write_pieces(struct queue *io, const struct options *options)
 }
 
 /*
- * Writes in each slot until it is told that the namespace is not ready, as when a replica is gone; reads go on.
+ * Writes in each slot until the target answers Namespace Not Ready, as when its replica is gone; reads go on.
  * It says how long a write has taken at most.
  */
 static void wait_for_not_ready(struct queue *io, const struct options *options)

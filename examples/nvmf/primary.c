@@ -112,7 +112,7 @@ void primary_begin(struct replicated *it)
         it->unposted[i] = true;
 }
 
-/* Receives that are not posted: all at first, and those that came while the link could take none. */
+/* Receives to post: at first all, later those that completed while the link could take none. */
 static void post_receives(struct replicated *it)
 {
     bool any = false;

@@ -1,5 +1,6 @@
 //! The exchange of a link whose process dies.
 
+use bellwire::Error;
 use bellwire::connect::Message;
 use bellwire::link::{Exchange, ExchangeError};
 use std::os::fd::BorrowedFd;
@@ -25,7 +26,7 @@ impl<E: Exchange> Exchange for Mute<E> {
         self.0.fd()
     }
 
-    fn set_waker(&mut self, waker: Waker) -> bool {
+    fn set_waker(&mut self, waker: Waker) -> Result<bool, Error> {
         self.0.set_waker(waker)
     }
 

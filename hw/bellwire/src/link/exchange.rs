@@ -49,16 +49,12 @@ pub trait Exchange: Send {
     /// link has to wait for [`fd`](Self::fd). An exchange that shares its descriptor with others has to
     /// support it: a link that waited for the descriptor would be woken for all of them, and Linux lets
     /// only a few hundred links do so.
-    fn set_waker(&mut self, waker: Waker) -> bool {
+    ///
+    /// # Errors
+    /// The system refused what the exchange needs for this, as a thread. The link is not made.
+    fn set_waker(&mut self, waker: Waker) -> Result<bool, Error> {
         drop(waker);
-        false
-    }
-
-    /// Why [`set_waker`](Self::set_waker) has just returned `false`, if the exchange supports wakers, and the system
-    /// refused what it takes: the link is then not made, with this error. `None`: the link waits for
-    /// [`fd`](Self::fd).
-    fn why_no_waker(&mut self) -> Option<Error> {
-        None
+        Ok(false)
     }
 
     /// The time by which it has to be asked for a message again, for work of its own.
@@ -198,9 +194,9 @@ impl Exchange for LocalExchange {
         }
     }
 
-    fn set_waker(&mut self, waker: Waker) -> bool {
+    fn set_waker(&mut self, waker: Waker) -> Result<bool, Error> {
         let _replaced = lock(&self.incoming).waker.replace(waker);
-        true
+        Ok(true)
     }
 }
 
@@ -251,7 +247,7 @@ mod tests {
         }
         let (mut a, mut b) = pair();
         let count = Arc::new(Count::default());
-        assert!(b.set_waker(count.clone().into()));
+        assert!(b.set_waker(count.clone().into()).unwrap());
         a.send(b"one").unwrap();
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         b.send(b"nobody waits for it").unwrap();

@@ -100,12 +100,9 @@ impl Sleep {
 
     /// Wakes for messages of the exchange, too.
     pub fn listen(&self, exchange: &mut impl Exchange) -> Result<(), Error> {
-        if exchange.set_waker(Waker::from(self.wake.bell.clone())) {
-            return Ok(());
-        }
-        match exchange.why_no_waker() {
-            Some(error) => Err(error),
-            None => exchange.fd().map_or(Ok(()), |fd| self.watch(fd)),
+        match exchange.set_waker(Waker::from(self.wake.bell.clone()))? {
+            true => Ok(()),
+            false => exchange.fd().map_or(Ok(()), |fd| self.watch(fd)),
         }
     }
 

@@ -107,11 +107,8 @@ impl Attention {
     /// Listens to the exchange of the link in a slot.
     pub fn listen(&mut self, slot: u32, exchange: &mut dyn Exchange) -> Result<Heard, Error> {
         let list = self.list.clone();
-        if exchange.set_waker(Waker::from(Arc::new(SlotWaker { slot, list }))) {
+        if exchange.set_waker(Waker::from(Arc::new(SlotWaker { slot, list })))? {
             return Ok(Heard::ByWaker);
-        }
-        if let Some(error) = exchange.why_no_waker() {
-            return Err(error);
         }
         let Some(fd) = exchange.fd() else {
             return Ok(Heard::Not);

@@ -155,7 +155,6 @@ impl Listener {
             session,
             channel: self.channel.clone(),
             desk: self.desk.clone(),
-            asleep: None,
             life: Life::current(),
         }))
     }
@@ -435,8 +434,6 @@ pub struct Incoming {
     session: u64,
     channel: EventChannel,
     desk: Arc<Mutex<Desk>>,
-    /// Why no thread wakes its link.
-    asleep: Option<Error>,
     /// Of the process that made it.
     life: Life,
 }
@@ -488,7 +485,7 @@ impl Exchange for Incoming {
     }
 
     /// The descriptor is the listener's: a thread waits for it, for all links of the listener that sleep.
-    fn set_waker(&mut self, waker: Waker) -> bool {
+    fn set_waker(&mut self, waker: Waker) -> Result<bool, Error> {
         let mut desk = lock(&self.desk);
         if desk.watcher.is_none() {
             let (channel, of_all) = (self.channel.clone(), Arc::downgrade(&self.desk));
@@ -504,25 +501,14 @@ impl Exchange for Incoming {
                 }
                 true
             });
-            match watcher {
-                Ok(watcher) => desk.watcher = Some(watcher),
-                Err(error) => {
-                    drop(desk);
-                    self.asleep = Some(error);
-                    return false;
-                }
-            }
+            desk.watcher = Some(watcher?);
         }
         if let Some(session) = desk.sessions.get_mut(&self.session)
             && session.waker.replace(waker).is_none()
         {
             desk.sleepers += 1;
         }
-        true
-    }
-
-    fn why_no_waker(&mut self) -> Option<Error> {
-        self.asleep.take()
+        Ok(true)
     }
 
     fn deadline(&self) -> Option<Instant> {
