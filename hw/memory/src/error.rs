@@ -1,6 +1,6 @@
 //! Errors of setting up memory.
 
-use super::limits::{NoMemory, ProcessLimit};
+use super::limits::Advice;
 use super::pages::pool_dir;
 use super::size::Size;
 use std::path::PathBuf;
@@ -127,7 +127,7 @@ pub enum MemoryError {
         r#source: io::Error,
     },
     /// A system call failed for a reason that has no variant of its own.
-    #[error("cannot {doing}: {source}{}", advice(.source))]
+    #[error("cannot {doing}: {source}{}", Advice::of(.source))]
     Os {
         /// What the call was to do; completes the sentence "cannot …".
         doing: String,
@@ -190,28 +190,6 @@ fn no_access(
 fn list(nodes: &[u32]) -> String {
     let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
     nodes.join(", ")
-}
-
-/// Advice for this error.
-fn advice(source: &io::Error) -> Advice {
-    Advice(source.raw_os_error())
-}
-
-/// The text of [`advice`].
-struct Advice(Option<i32>);
-
-impl fmt::Display for Advice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(libc::ENOMEM) => write!(f, "{NoMemory}"),
-            Some(libc::EMFILE) => write!(
-                f,
-                ": {}close descriptors, or raise it with `ulimit -n`",
-                ProcessLimit::Descriptors
-            ),
-            _ => Ok(()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ mod pool;
 pub use error::MemoryError;
 pub use file::FileMapping;
 pub use file_limit::set_length;
-pub use limits::{NoMemory, ProcessLimit};
+pub use limits::{Advice, ProcessLimit};
 pub use lock::{memlock_limit, pin_limit};
 pub use mapping::{Mapping, MappingBuilder};
 pub use numa::{numa_node_of, online_nodes};

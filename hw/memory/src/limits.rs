@@ -1,7 +1,7 @@
 //! The limits of the process, as errors name them. Source: getrlimit(2).
 
 use super::size::Size;
-use std::fmt;
+use std::{fmt, io};
 
 /// A limit of the process that may be the cause of an error: the text is "RLIMIT_NOFILE is 30: ", and empty where there
 /// is no limit.
@@ -52,17 +52,38 @@ impl fmt::Display for ProcessLimit {
     }
 }
 
-/// Advice for ENOMEM.
+/// What to do when a call failed because this process may have no more memory or descriptors: the text names the limit of
+/// the process. Empty for other errors.
 #[derive(Clone, Copy, Debug)]
-pub struct NoMemory;
+pub struct Advice(Option<i32>);
 
-impl fmt::Display for NoMemory {
+impl Advice {
+    /// The advice for this error.
+    pub fn of(error: &io::Error) -> Self {
+        Self::of_errno(error.raw_os_error())
+    }
+
+    /// The advice for this error number.
+    pub fn of_errno(errno: Option<i32>) -> Self {
+        Self(errno)
+    }
+}
+
+impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            " ({}ask for less, or look at free memory, `ulimit -v` and the cgroup's memory.max)",
-            ProcessLimit::AddressSpace
-        )
+        match self.0 {
+            Some(libc::ENOMEM) => write!(
+                f,
+                " ({}ask for less, or look at free memory, `ulimit -v` and the cgroup's memory.max)",
+                ProcessLimit::AddressSpace
+            ),
+            Some(libc::EMFILE) => write!(
+                f,
+                ": {}close descriptors, or raise it with `ulimit -n`",
+                ProcessLimit::Descriptors
+            ),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use bellwire_core::fault::CmEvent;
 use bellwire_core::qp::ModifyError;
 use bellwire_core::queue::{AttachError, PostError};
 use bellwire_core::wr::MwType;
-use bellwire_memory::{MemoryError, NoMemory, ProcessLimit};
+use bellwire_memory::{Advice, MemoryError, ProcessLimit};
 use std::{fmt, io};
 
 /// The error of a call that is not on the data path. Nothing was created or changed. It has no `source`:
@@ -404,18 +404,13 @@ pub struct Remedy(Option<i32>);
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(libc::ENOMEM) => write!(f, "{NoMemory}"),
             // The error of starting a thread.
             Some(libc::EAGAIN) => write!(
                 f,
                 ": {}end threads, or raise `ulimit -u` and the cgroup's pids.max",
                 ProcessLimit::Threads
             ),
-            Some(libc::EMFILE) => write!(
-                f,
-                ": {}close descriptors, or raise it with `ulimit -n`",
-                ProcessLimit::Descriptors
-            ),
+            errno @ Some(libc::ENOMEM | libc::EMFILE) => Advice::of_errno(errno).fmt(f),
             errno => f.write_str(constant(errno)),
         }
     }
