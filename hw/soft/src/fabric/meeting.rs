@@ -17,10 +17,8 @@
 //!   at most. Other nodes connect when a queue pair is connected, when the path of a datagram is made, and, to
 //!   all nodes, when a multicast group is used.
 //! - A node that does not reply, or is not accepted, delays no other. Of the nodes that have connected and
-//!   sent nothing, 64 are kept, for half a second each, and 8 of one process. When no descriptors are left, no node
+//!   sent nothing, a few are kept (`callers`), for half a second each. When no descriptors are left, no node
 //!   is accepted for a while.
-//! - A peer wakes a node by bytes in the socket of their link. One read discards them, so that the other links have their
-//!   turn; a peer that wakes the node 64 times in 10 ms without a packet is not listened to for 1 ms at a time.
 //! - The place that a caller names is a claim. The listener connects to that place, and compares the process that
 //!   the kernel reports there with the caller. Where the kernel cannot tell, the listener calls back, as below. A
 //!   process has links for 32 nodes at most, and all links that others ask for use at most half of the descriptors.
@@ -39,6 +37,7 @@
 
 use super::ACQUAINTED;
 use super::address::{self, Called, Spare};
+use super::callers::{Caller, UNHEARD, has_room, surplus};
 use super::export::EXPORT;
 use super::hello::{self, Heard, Hello, Refusal};
 use super::node::{Agreed, Node, segment};
@@ -53,12 +52,10 @@ use bellwire_provider::pinned::with_room;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
-use rustix::process::{Resource, getrlimit};
-use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How long a node that has connected to us may take to send its hello.
@@ -73,84 +70,11 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// How long no connection is accepted after the system has run out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Maximum number of connections without a hello, and of those how many of one process, and of all users but the
-/// fabric's owner. Beyond a share its oldest is dropped; beyond the sum, the oldest of the process that has most.
-const UNHEARD: usize = 64;
-const UNHEARD_OF_ONE: usize = 8;
-
-/// Links with nodes of one other process, at most: a caller beyond it is refused.
-const NODES_OF_ONE: usize = 32;
-
-/// The part of this process's descriptors that links which others ask for may have, each two: a socket, and the handle
-/// of a process. A caller beyond it is refused.
-const PART_OF_DESCRIPTORS: usize = 2;
-
 /// Connections that are accepted before other work is done.
 const AT_ONCE: usize = 32;
 
 /// Handshakes have keys from this one on in the node's epoll.
 pub(super) const FIRST_KEY: u64 = 1 << 32;
-
-/// The places to which links are wanted. Any thread may use it.
-#[derive(Debug, Default)]
-pub(super) struct Calls {
-    state: Mutex<CallState>,
-    over: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct CallState {
-    /// The node's thread does not know of them yet.
-    new: Vec<usize>,
-    /// These, and the ones that the node's thread is calling.
-    under_way: BTreeSet<usize>,
-}
-
-impl Calls {
-    fn state(&self) -> MutexGuard<'_, CallState> {
-        // Poisoning is ignored: each change is made in one step.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Requests links to these places. `true`: some are new to the node's thread.
-    pub fn want(&self, places: impl Iterator<Item = usize>) -> bool {
-        let mut state = self.state();
-        let CallState { new, under_way } = &mut *state;
-        new.extend(places.filter(|place| under_way.insert(*place)));
-        !new.is_empty()
-    }
-
-    /// A link to this place is being made, which nobody here has requested.
-    fn begin(&self, slot: usize) {
-        self.state().under_way.insert(slot);
-    }
-
-    fn take(&self) -> Vec<usize> {
-        std::mem::take(&mut self.state().new)
-    }
-
-    /// The link is made, or will not be made.
-    pub fn end(&self, slot: usize) {
-        let mut state = self.state();
-        // Who waits, waits for all.
-        if state.under_way.remove(&slot) && state.under_way.is_empty() {
-            drop(state);
-            self.over.notify_all();
-        }
-    }
-
-    pub fn is_under_way(&self, slot: usize) -> bool {
-        self.state().under_way.contains(&slot)
-    }
-
-    /// Waits until no link is being made, at most for this long.
-    pub fn wait(&self, within: Duration) {
-        let waits = |state: &mut CallState| !state.under_way.is_empty();
-        let _over = (self.over)
-            .wait_timeout_while(self.state(), within, waits)
-            .unwrap_or_else(PoisonError::into_inner);
-    }
-}
 
 /// The handshakes of a node. Used by its thread only.
 #[derive(Debug)]
@@ -261,40 +185,6 @@ impl Stage {
             Self::Asked { other, .. } | Self::Unheard { other, .. } => Some(&other.stream),
         }
     }
-}
-
-/// Who shares the room for connections without a hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Caller {
-    /// This process, whose nodes are no strangers to each other.
-    Us,
-    /// The process of this number.
-    Process(u64),
-    /// All processes of other users.
-    Foreign,
-}
-
-impl Caller {
-    fn new(process: &Process, foreign: bool) -> Self {
-        match process.number() {
-            _ if foreign => Self::Foreign,
-            _ if process.is_us() => Self::Us,
-            number => Self::Process(number),
-        }
-    }
-}
-
-/// Which of the connections without a hello, the oldest first, is dropped so that another one of this caller has room.
-/// `None`: there is room.
-fn surplus(unheard: &[Caller], caller: Caller) -> Option<usize> {
-    let count = |of: Caller| unheard.iter().filter(|other| **other == of).count();
-    let oldest = |of: Caller| unheard.iter().position(|other| *other == of);
-    if caller != Caller::Us && count(caller) >= UNHEARD_OF_ONE {
-        return oldest(caller);
-    }
-    let most = (unheard.iter()).max_by_key(|of| count(**of));
-    most.filter(|_| unheard.len() >= UNHEARD)
-        .and_then(|most| oldest(*most))
 }
 
 impl Meetings {
@@ -637,25 +527,6 @@ impl Meetings {
     }
 }
 
-/// Whether a process may have another link with us.
-fn has_room(node: &Node, process: &Process, agreed: &[Agreed]) -> bool {
-    if process.is_us() {
-        return true;
-    }
-    let links = || {
-        let linked = node.live().filter_map(Peer::link);
-        linked
-            .map(|link| link.process.number())
-            .chain(agreed.iter().map(|agreed| agreed.link.process.number()))
-    };
-    let number = process.number();
-    // Processes that cannot be told apart are not counted together.
-    let of_it = links().filter(|of| *of == number && number != 0).count();
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let room = usize::try_from(descriptors).unwrap_or(usize::MAX) / PART_OF_DESCRIPTORS / 2;
-    of_it < NODES_OF_ONE && links().count() < room
-}
-
 /// Drops a handshake without a link.
 fn end(node: &Node, gone: &Stage) {
     if let Some(slot) = gone.slot() {
@@ -729,32 +600,4 @@ fn agree(
         },
         reply,
     })
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn silent_callers_take_room_from_themselves() {
-        let [a, b] = [1, 2].map(Caller::Process);
-        // Within its share, one has room.
-        assert_eq!(surplus(&[a; UNHEARD_OF_ONE - 1], a), None);
-        // Beyond it, its own oldest goes.
-        let mut unheard = vec![b];
-        unheard.extend([a; UNHEARD_OF_ONE]);
-        assert_eq!(surplus(&unheard, a), Some(1));
-        assert_eq!(surplus(&unheard, b), None);
-        // Of other users, all have one share together.
-        assert_eq!(
-            surplus(&[Caller::Foreign; UNHEARD_OF_ONE], Caller::Foreign),
-            Some(0)
-        );
-        // If all together are too many, one of those who have most.
-        let mut unheard = vec![b];
-        unheard.extend([Caller::Us; UNHEARD - 1]);
-        assert_eq!(surplus(&unheard, a), Some(1));
-        assert_eq!(surplus(&unheard[..UNHEARD - 1], a), None);
-        assert_eq!(surplus(&unheard, Caller::Us), Some(1));
-    }
 }

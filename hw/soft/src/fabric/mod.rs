@@ -30,6 +30,8 @@
 
 mod address;
 mod attention;
+mod callers;
+mod calls;
 mod export;
 mod hello;
 mod linked;

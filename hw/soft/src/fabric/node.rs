@@ -2,9 +2,10 @@
 
 use super::address;
 use super::attention::Attention;
+use super::calls::Calls;
 use super::export::Export;
 use super::hello::{self, Hello};
-use super::meeting::{Calls, FIRST_KEY, Meetings};
+use super::meeting::{FIRST_KEY, Meetings};
 use super::peer::{Link, Memory, Peer};
 use super::places::Places;
 use super::reading::Reads;

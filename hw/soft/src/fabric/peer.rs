@@ -1,4 +1,7 @@
 //! What a node knows of one of its peers.
+//!
+//! A peer wakes a node by bytes in the socket of their link. One read discards them, so that the other links have their
+//! turn. A peer that wakes the node 64 times in 10 ms without a packet is not listened to for 1 ms at a time.
 
 use super::export::{EXPORT, Shown};
 use super::name::{Kind, Name};
