@@ -28,6 +28,8 @@ ended() {
 	rm -rf "$work"
 }
 trap ended EXIT
+# Of a run that takes too long its logs tell where it waits, too.
+trap 'exit 143' TERM INT HUP
 
 serve() {
 	# Not the line of the one before.

@@ -29,7 +29,8 @@ pub const AREA: Area = Area {
     ],
 };
 
-/// A user that has no other processes: the limit of threads counts those of all processes, and is none for root.
+/// The first of some users that have no other processes, one for each scenario: the limit of threads counts those of all
+/// processes of a user, and is none for root.
 const NOBODY_ELSE: libc::uid_t = 61_235;
 
 /// A limit, and how it is walked.
@@ -123,12 +124,16 @@ fn walk(name: &str) {
         "RLIMIT_MEMLOCK" => lock,
         _ => SCENARIOS,
     };
-    let mut wrong = Vec::new();
-    for (at, (what, _)) in all.iter().enumerate() {
-        let fabric = fabric_name();
-        let home = Home::new(&fabric);
+    let start = |(at, (what, _)): (usize, &(&'static str, Scenario))| {
+        let home = Home::new(&fabric_name());
         let mut child = Child::start("limited", format!("{what} under {name}"), &home.0);
         child.send("plan", json!({"limit": name, "scenario": at}));
+        (*what, child, home)
+    };
+    // All at once, as most of their time is time-outs.
+    let children: Vec<_> = all.iter().enumerate().map(start).collect();
+    let mut wrong = Vec::new();
+    for (what, mut child, _home) in children {
         let said = child.hear("walked");
         println!("{name}: {what}: {said}");
         let bad = said["wrong"].as_array().into_iter().flatten();
@@ -150,7 +155,8 @@ fn play() {
         _ => SCENARIOS[at],
     };
     // SAFETY: no pointers. The right to exceed the limits of locks and threads goes with root's number.
-    let common = unsafe { libc::geteuid() != 0 || libc::setuid(NOBODY_ELSE) == 0 };
+    let common =
+        unsafe { libc::geteuid() != 0 || libc::setuid(NOBODY_ELSE + at as libc::uid_t) == 0 };
     if !common {
         parent.say("walked", json!("skipped: cannot become another user"));
         return parent.wait_for_end();

@@ -156,6 +156,14 @@ const STEPS: [Step; 28] = [
     )
     .builds(&["optimized", "release"])
     .company(Company::Sensitive),
+    // Beside what is patient: it mostly waits.
+    step(
+        "hosts",
+        "signals, forks, sandboxes, namespaces, limits, priorities",
+        tests::hosts,
+    )
+    .builds(&["optimized"])
+    .company(Company::Sensitive),
     step(
         "tsan",
         "tests of many threads under ThreadSanitizer",
@@ -201,7 +209,7 @@ const STEPS: [Step; 28] = [
         .company(Company::Patient),
     step(
         "simulation",
-        "links through 100,000 schedules of faults, sets of links through 20,000",
+        "links, and sets of links, through 100,000 schedules of faults each",
         tests::simulation,
     )
     .builds(&["optimized"])
@@ -213,13 +221,6 @@ const STEPS: [Step; 28] = [
         .builds(&["release"])
         .company(Company::Patient),
     step("examples", "build and run examples", build::examples).builds(&["optimized"]),
-    step(
-        "hosts",
-        "signals, forks, sandboxes, namespaces, limits, priorities",
-        tests::hosts,
-    )
-    .builds(&["optimized"])
-    .company(Company::Sensitive),
     step(
         "processes",
         "tests of processes in a hurry, optimized and under AddressSanitizer",
