@@ -119,7 +119,8 @@
  * version of its ABI, libbellwire.so.0.1: the major version, and the minor one while the major one is
  * 0. Under one such name functions and numbers are added and never removed or changed, structs grow at
  * their end if they grow at all, and others stay as they are. A version that breaks compiled programs
- * has another name.
+ * has another name. The name is also the version of the library's symbols: if a program and its plug-in
+ * are linked with libraries of two ABIs, each gets the functions of its own.
  *
  * Panics. The library is written in Rust. An internal fault in a set-up call is caught: the result is
  * BW_EINTERNAL, and the objects of that call may only be destroyed. The data path has no code that
@@ -5003,14 +5004,15 @@ static inline int bw_soft_inject_seeded(const bw_device *device, uint64_t seed, 
 /* Bytes received, or returned by a READ or an atomic; otherwise 0. */
 static inline uint32_t bw_completion_byte_len(const bw_completion *completion)
 {
-    uint32_t count = completion->byte_cnt;
-    const unsigned char *bytes = (const unsigned char *)&count;
-
     switch (completion->opcode) {
     case BW_WC_RECV:
     case BW_WC_RECV_RDMA_WITH_IMM:
     case BW_WC_RDMA_READ:
-        return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        return __builtin_bswap32(completion->byte_cnt);
+#else
+        return completion->byte_cnt;
+#endif
     case BW_WC_COMP_SWAP:
     case BW_WC_FETCH_ADD:
         return 8;

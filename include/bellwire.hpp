@@ -15,7 +15,9 @@
  * a link, req_notify(), and take() and return_block() of blocks never throw: they return what the C
  * function returns. If no event is there, or a signal or wake() has ended the wait (BW_EINTR,
  * BW_EWOKEN), get_cq_event(), get_async_event(), get_event() and accept() of links return an empty
- * optional instead of throwing.
+ * optional instead of throwing. Compiled with -fno-exceptions, functions that would throw print the
+ * text to stderr and abort. A program that has to go on calls the C function, and gives the handle to
+ * the class: bw_device *raw; if (bw_device_open(name, &raw) == BW_OK) bellwire::device opened(raw);
  *
  * Cancellation (pthread_cancel) is deferred within each call, as in C. It unwinds the stack at the
  * program's own cancellation points, not in a destructor of these classes.
@@ -34,6 +36,10 @@
 
 #include <array>
 #include <cassert>
+#ifndef __cpp_exceptions
+#include <cstdio>
+#include <cstdlib>
+#endif
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -62,11 +68,18 @@ private:
     int code_;
 };
 
-/* Throws when `code` is negative, otherwise returns it. The error's text begins with `call`. */
+/* Throws when `code` is negative, otherwise returns it. The error's text begins with `call`. Without
+ * exceptions, it prints the text and aborts. */
 inline int check(int code, const char *call)
 {
-    if (code < 0)
+    if (code < 0) {
+#ifdef __cpp_exceptions
         throw call_error(code, call);
+#else
+        std::fprintf(stderr, "%s\n", call_error(code, call).what());
+        std::abort();
+#endif
+    }
     return code;
 }
 

@@ -14,7 +14,10 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{command::command, run::Run, workspace::Workspace};
+use crate::{
+    library::{self, Built},
+    workspace::Workspace,
+};
 
 #[path = "../../ffi-c/soname.rs"]
 mod soname;
@@ -25,6 +28,19 @@ const PRIVATE: [&str; 5] = ["util", "rt", "pthread", "dl", "m"];
 
 /// Those that are loaded at run time, where they are linked instead.
 const PRIVATE_SYSTEM: [&str; 3] = ["rdmacm", "mlx5", "ibverbs"];
+
+/// Whatever the umask: all users compile with it.
+pub const FILE_MODE: u32 = 0o644;
+/// The same of folders.
+pub const FOLDER_MODE: u32 = 0o755;
+
+/// The flags by which a program that links the static library links the others.
+pub fn private(link_system: bool) -> Vec<String> {
+    let system = PRIVATE_SYSTEM.iter().filter(|_| link_system);
+    (system.chain(&PRIVATE))
+        .map(|name| format!("-l{name}"))
+        .collect()
+}
 
 const NO_PACKAGE: &str = "there is no package bellwire-ffi";
 
@@ -87,8 +103,25 @@ impl Place {
         self.prefix.join(libdir)
     }
 
-    fn includedir(&self) -> PathBuf {
+    /// Where the headers are.
+    pub fn includedir(&self) -> PathBuf {
         self.prefix.join(&self.includedir)
+    }
+
+    /// The path as files of the installation name it, for which `prefix` stands for the prefix: they are right where
+    /// the installation is moved to.
+    fn in_prefix_of(&self, path: &Path, prefix: &str) -> String {
+        match path.strip_prefix(&self.prefix) {
+            Ok(inside) => format!("{prefix}/{}", inside.display()),
+            Err(_) => path.display().to_string(),
+        }
+    }
+
+    /// The way from a folder to the prefix; nothing when the folder is elsewhere.
+    fn up(&self, dir: &Path) -> String {
+        let inside = dir.strip_prefix(&self.prefix);
+        let parts = inside.map_or(0, |inside| inside.components().count());
+        vec![".."; parts].join("/")
     }
 
     /// The list of what is there.
@@ -161,12 +194,8 @@ pub fn install(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
 /// As [`install`].
 pub fn put(workspace: &Workspace, place: &Place, link_system: bool) -> Result<()> {
     place.check()?;
-    let mut build = command("cargo build --release -p bellwire-ffi");
-    if link_system {
-        build.args(["--features", "link-system"]);
-    }
-    ensure!(Run::default().command(&mut build), "it does not build");
-    let built = workspace.target("release");
+    let dir = tempfile::tempdir()?;
+    let built = library::build(workspace, link_system, dir.path())?;
     let version = workspace
         .locked_version("bellwire-ffi")
         .context(NO_PACKAGE)?;
@@ -187,8 +216,8 @@ impl<'a> Installation<'a> {
         Self { place, made }
     }
 
-    /// `root` is the workspace, `built` has the libraries.
-    fn all(mut self, root: &Path, built: &Path, version: &str, link_system: bool) -> Result<()> {
+    /// `root` is the workspace.
+    fn all(mut self, root: &Path, built: &Built, version: &str, link_system: bool) -> Result<()> {
         let (libdir, includedir) = (self.place.libdir(), self.place.includedir());
         let abi = soname::abi(version);
         let names = [
@@ -200,39 +229,41 @@ impl<'a> Installation<'a> {
 
         // The list first: what is cut short can be uninstalled.
         self.file(&self.place.manifest(), b"")?;
-        self.copy(&built.join("libbellwire.so"), &file)?;
+        self.copy(&built.shared, &file)?;
         self.link(&of_abi, &names[0])?;
         self.link(&plain, &names[1])?;
-        self.copy(&built.join("libbellwire.a"), &libdir.join("libbellwire.a"))?;
+        self.copy(&built.archive, &libdir.join("libbellwire.a"))?;
         for header in HEADERS {
             self.copy(&root.join("include").join(header), &includedir.join(header))?;
         }
 
-        let mut private = PRIVATE.to_vec();
-        if link_system {
-            private.splice(0..0, PRIVATE_SYSTEM);
-        }
-        let flags: Vec<String> = private.iter().map(|name| format!("-l{name}")).collect();
-        let fill = |template: &str| {
+        let flags = private(link_system);
+        let names: Vec<_> = flags.iter().map(|flag| &flag[2..]).collect();
+        let cmake = libdir.join("cmake/bellwire");
+        let up = self.place.up(&cmake);
+        let fill = |template: &str, prefix: &str| {
+            let in_prefix = |path: &Path| self.place.in_prefix_of(path, prefix);
             let values = [
                 ("@prefix@", self.place.prefix.display().to_string()),
-                ("@libdir@", libdir.display().to_string()),
-                ("@includedir@", includedir.display().to_string()),
+                ("@cmake@", cmake.display().to_string()),
+                ("@up@", up.clone()),
+                ("@libdir@", in_prefix(&self.place.libdir())),
+                ("@includedir@", in_prefix(&self.place.includedir())),
                 ("@version@", version.to_owned()),
                 ("@abi@", abi.clone()),
                 ("@pointer@", size_of::<usize>().to_string()),
                 ("@private@", flags.join(" ")),
-                ("@private_list@", private.join(";")),
+                ("@private_list@", names.join(";")),
             ];
             let text = template.to_owned();
             (values.iter()).fold(text, |text, (name, value)| text.replace(name, value))
         };
-        let pc = fill(include_str!("../../ffi-c/install/bellwire.pc.in"));
-        let config = fill(include_str!("../../ffi-c/install/bellwire-config.cmake.in"));
-        let of_version = fill(include_str!(
-            "../../ffi-c/install/bellwire-config-version.cmake.in"
-        ));
-        let cmake = libdir.join("cmake/bellwire");
+        let pc = include_str!("../../ffi-c/install/bellwire.pc.in");
+        let pc = fill(pc, "${prefix}");
+        let config = include_str!("../../ffi-c/install/bellwire-config.cmake.in");
+        let config = fill(config, "${bellwire_prefix}");
+        let of_version = include_str!("../../ffi-c/install/bellwire-config-version.cmake.in");
+        let of_version = fill(of_version, "");
         self.file(&libdir.join("pkgconfig/bellwire.pc"), pc.as_bytes())?;
         self.file(&cmake.join("bellwire-config.cmake"), config.as_bytes())?;
         let name = cmake.join("bellwire-config-version.cmake");
@@ -247,8 +278,7 @@ impl<'a> Installation<'a> {
     fn file(&mut self, path: &Path, bytes: &[u8]) -> Result<()> {
         self.make(path, |to| {
             fs::write(to, bytes)?;
-            // Whatever the umask: all users compile with it.
-            fs::set_permissions(to, fs::Permissions::from_mode(0o644))
+            fs::set_permissions(to, fs::Permissions::from_mode(FILE_MODE))
         })
     }
 
@@ -265,6 +295,8 @@ impl<'a> Installation<'a> {
         for dir in missing.into_iter().rev() {
             let staged = self.place.staged(dir);
             fs::create_dir_all(&staged).with_context(failed)?;
+            let mode = fs::Permissions::from_mode(FOLDER_MODE);
+            fs::set_permissions(&staged, mode).with_context(failed)?;
             self.made.push(dir.to_owned());
         }
         // Not written over: a program may be running with it.
@@ -341,6 +373,7 @@ fn remove_if_there(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt as _;
 
     /// All files below a folder.
     fn files(dir: &Path) -> Vec<PathBuf> {
@@ -355,12 +388,13 @@ mod tests {
         found
     }
 
-    fn built() -> tempfile::TempDir {
-        let built = tempfile::tempdir().unwrap();
-        for name in ["libbellwire.so", "libbellwire.a"] {
-            fs::write(built.path().join(name), name).unwrap();
+    fn built() -> (tempfile::TempDir, Built) {
+        let dir = tempfile::tempdir().unwrap();
+        let built = Built::in_folder(dir.path());
+        for file in [&built.shared, &built.archive] {
+            fs::write(file, file.file_name().unwrap().as_bytes()).unwrap();
         }
-        built
+        (dir, built)
     }
 
     fn root() -> &'static Path {
@@ -381,13 +415,13 @@ mod tests {
 
     #[test]
     fn what_was_there_before_stays() {
-        let (built, dir) = (built(), tempfile::tempdir().unwrap());
+        let ((_made, built), dir) = (built(), tempfile::tempdir().unwrap());
         let kept = dir.path().join("lib/pkgconfig/other.pc");
         fs::create_dir_all(kept.parent().unwrap()).unwrap();
         fs::write(&kept, "").unwrap();
         let before = files(dir.path());
         let place = Place::in_prefix(dir.path());
-        let all = |version| Installation::new(&place).all(root(), built.path(), version, false);
+        let all = |version| Installation::new(&place).all(root(), &built, version, false);
         all("0.1.0").unwrap();
         let link = dir.path().join("lib/libbellwire.so");
         assert_eq!(fs::read_to_string(link).unwrap(), "libbellwire.so");
@@ -407,17 +441,17 @@ mod tests {
 
     #[test]
     fn a_package_has_the_paths_of_its_place() {
-        let (built, dir) = (built(), tempfile::tempdir().unwrap());
+        let ((_made, built), dir) = (built(), tempfile::tempdir().unwrap());
         let place = Place {
             destdir: Some(dir.path().join("package")),
             ..Place::in_prefix(Path::new("/usr"))
         };
         Installation::new(&place)
-            .all(root(), built.path(), "0.1.0", true)
+            .all(root(), &built, "0.1.0", true)
             .unwrap();
         let pc = place.staged(&place.libdir().join("pkgconfig/bellwire.pc"));
         let pc = fs::read_to_string(pc).unwrap();
-        assert!(pc.contains("\nincludedir=/usr/include\n"));
+        assert!(pc.contains("prefix=/usr\n") && pc.contains("\nincludedir=${prefix}/include\n"));
         assert!(pc.contains("-libverbs"));
         assert!(dir.path().join("package/usr/include/bellwire.h").exists());
         assert!(remove(&place).unwrap());

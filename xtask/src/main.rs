@@ -13,6 +13,7 @@ mod crates;
 mod excerpt;
 mod install;
 mod latency;
+mod library;
 mod libtest;
 mod mlx5_cost;
 mod page;

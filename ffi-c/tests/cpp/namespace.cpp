@@ -1,8 +1,11 @@
 /*
  * `using namespace bellwire` beside the headers of the C library that have the shortest names, link(2)
- * and error(3) among them: no name is ambiguous.
+ * and error(3) among them: no name is ambiguous. No inline function has a cast as in C.
  */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wold-style-cast"
 #include <bellwire.hpp>
+#pragma GCC diagnostic pop
 #include <cstdio>
 #include <cstdlib>
 #include <error.h>

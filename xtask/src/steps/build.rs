@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     command::{command, limited},
+    library,
     run::Run,
     workspace::Workspace,
 };
@@ -68,7 +69,10 @@ pub fn instructions(workspace: &Workspace) -> Result<Run> {
     let mut run = Run::default();
     for count in 1..=COUNTED {
         run = Run::default();
-        if run.command(&mut command(&format!("cargo bench -p {COUNTS}"))) {
+        let mut bench = command(&format!("cargo bench -p {COUNTS}"));
+        // As the C library is built, whose dependencies it shares.
+        library::without_paths(workspace, &mut bench)?;
+        if run.command(&mut bench) {
             if count != 1 {
                 run.notes.push(format!(
                     "within the limits when counted for the {count}. time"

@@ -1,5 +1,5 @@
-//! The step that installs the C library, and builds and runs every C and C++ program against what was
-//! installed: under sanitizers, under Valgrind, and with one of the compilers and ways to link, which take
+//! The step that installs the C library, checks what was installed (`installed`), and builds and runs every C and
+//! C++ program against that: under sanitizers, under Valgrind, and with one of the compilers and ways to link, which take
 //! turns. What is found by CMake is built in each way.
 
 use std::{
@@ -14,8 +14,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use rustix::fs::Mode;
 
-use super::{deep::build_c_library_under_asan, tools};
+use super::{deep::build_c_library_under_asan, installed, tools};
 use crate::{
     command::{command, limited, output_of},
     install::{self, Place},
@@ -85,10 +86,14 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
     let dir = tempfile::tempdir()?;
     let prefix = dir.path().join("prefix");
     let place = Place::in_prefix(&prefix);
+    // Such a umask lets no other user read what is made, unless it gets its mode otherwise.
+    let before = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     install::put(workspace, &place, false)?;
+    rustix::process::umask(before);
     let bench = Bench::new(dir.path(), &place);
     let sanitized = dir.path().join("asan");
     let mut run = Run::default();
+    installed::check(workspace, &prefix, dir.path(), &mut run)?;
     let linking = match sanitized_library(workspace, &sanitized, &mut run)? {
         true => Linking::Sanitized(&sanitized),
         false => Linking::Shared,
@@ -354,6 +359,9 @@ impl<'a> Bench<'a> {
         );
         let mut cc = command(compiler);
         cc.args(WARNINGS).arg(source).arg("-o").arg(&program);
+        if source.file_stem() == Some(OsStr::new("no_exceptions")) {
+            cc.args(["-fno-exceptions", "-fno-rtti"]);
+        }
         let flags = match linking {
             Linking::Shared => {
                 cc.arg(format!("-Wl,-rpath,{}", self.libdir.display()));

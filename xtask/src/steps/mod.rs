@@ -6,6 +6,7 @@ mod bless;
 mod build;
 mod c;
 mod deep;
+mod installed;
 mod schedule;
 mod style;
 mod sys;
