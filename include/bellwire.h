@@ -4130,7 +4130,8 @@ int bw_listener_wake(const struct bw_listener *listener,
 
 // Creates a link with the next peer that has asked for one, and waits for one up to `timeout_ms`
 // milliseconds; 0 does not wait, UINT32_MAX waits forever. The link connects as it is polled. If a
-// peer is there, but the link cannot be created, the peer asks again. A signal handler does not end a wait with a
+// peer is there, but cannot be accepted, or the link cannot be created, for want of descriptors or memory, the
+// error names the limit, and the peer asks again. A signal handler does not end a wait with a
 // limit, which goes on for the time that is left.
 //
 // Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.

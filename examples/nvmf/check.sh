@@ -31,16 +31,27 @@ trap ended EXIT
 # Of a run that takes too long its logs tell where it waits, too.
 trap 'exit 143' TERM INT HUP
 
+# Waits until a log ($1) of a process ($3) has a line like $2: 2,400 times 50 ms at most.
+says() {
+	looks=0
+	until grep -q "$2" "$work/$1.log" 2>"$work/none"; do
+		kill -0 "$3"
+		looks=$((looks + 1))
+		if [ $looks = 2400 ]; then
+			echo "$1.log does not have \"$2\"" >&2
+			exit 1
+		fi
+		sleep 0.05
+	done
+}
+
 serve() {
 	# Not the line of the one before.
 	: >"$work/target.log"
 	"$@" "$programs/nvmf-target" -d "$device" $options 127.0.0.1 >"$work/target.log" 2>&1 &
 	target=$!
 	echo $target >>"$work/pids"
-	until grep -q " port " "$work/target.log"; do
-		kill -0 $target
-		sleep 0.1
-	done
+	says target " port " $target
 }
 
 # It ends as it should: with nothing left.
@@ -103,14 +114,6 @@ file() {
 	arguments="-c 200" host check "$@"
 	arguments="-c 200 -i 1 -s 131072 -w" host measure "$@"
 	stop
-}
-
-# Waits until this program's log ($1) says something.
-says() {
-	until grep -q "$2" "$work/$1.log" 2>"$work/none"; do
-		kill -0 $3
-		sleep 0.05
-	done
 }
 
 # Blocks on two targets: one is killed, then the other, and nothing that was acknowledged is lost.
@@ -214,25 +217,20 @@ hogs() {
 
 # A pair of targets in folder $1, with hosts at port $2, and what the primary is given ($3).
 pair() {
-	folder=$work/$1 port=$2 given=$3
+	name=$1 port=$2 given=$3
+	folder=$work/$name
 	shift 3
 	mkdir "$folder"
 	"$@" "$programs/nvmf-target" -d "$device" -p $((port + 1)) -m 4M --replica $((port + 2)) 127.0.0.1 \
 		>"$folder/replica.log" 2>&1 &
 	second=$!
 	echo $second >>"$work/pids"
-	until grep -q " port $((port + 1))" "$folder/replica.log"; do
-		kill -0 $second
-		sleep 0.05
-	done
+	says $name/replica " port $((port + 1))" $second
 	"$@" "$programs/nvmf-target" -d "$device" -p $port -m 4M $given --replicate 127.0.0.1:$((port + 2)) 127.0.0.1 \
 		>"$folder/target.log" 2>&1 &
 	first=$!
 	echo $first >>"$work/pids"
-	until grep -q "^the replica is complete" "$folder/target.log"; do
-		kill -0 $first
-		sleep 0.05
-	done
+	says $name/target "^the replica is complete" $first
 }
 
 # A replica that is stopped ($2: STOP) or killed (KILL): a write waits for its deadline and not longer, reads go on, and
@@ -243,20 +241,14 @@ gone() {
 	pair "$way" $port "" "$@"
 	"$@" "$programs/nvmf-host" -d "$device" -p $port -i 8 wait 127.0.0.1 >"$folder/waited.log" &
 	waiter=$!
-	until grep -q "^writing" "$folder/waited.log"; do
-		kill -0 $waiter
-		sleep 0.05
-	done
+	says $name/waited "^writing" $waiter
 	kill -$way $second
 	wait $waiter
 	grep "^waited" "$folder/waited.log"
 	[ "$(sed -n 's/^waited \([0-9]*\) ms.*/\1/p' "$folder/waited.log")" -lt 13000 ]
 	"$@" "$programs/nvmf-host" -d "$device" -p $port -c 1000 write 127.0.0.1 >"$folder/written.log" &
 	waiter=$!
-	until grep -q "^connected" "$folder/written.log"; do
-		kill -0 $waiter
-		sleep 0.05
-	done
+	says $name/written "^connected" $waiter
 	sleep 0.3
 	ends $first
 	# It got no response: that is what it says.
@@ -322,7 +314,12 @@ descriptors() {
 	replica=$!
 	echo $replica >>"$work/pids"
 	says replica " port 4510" $replica
-	prlimit --pid $replica --nofile=$(($(ls /proc/$replica/fd | wc -l) + 1)):4096
+	# One more, whatever it has inherited: a descriptor gets the lowest number that is free.
+	free=0
+	while [ -e /proc/$replica/fd/$free ]; do
+		free=$((free + 1))
+	done
+	prlimit --pid $replica --nofile=$((free + 1)):4096
 	options="-m 4M --replicate 127.0.0.1:4511"
 	serve "$@"
 	says replica "^no link can be accepted.*ulimit -n" $replica
@@ -381,10 +378,7 @@ terminated() {
 		fi
 		user=$!
 		echo $user >>"$work/pids"
-		until grep -q "^holding\|^connected" "$work/host.log"; do
-			kill -0 $user
-			sleep 0.05
-		done
+		says host "^holding\|^connected" $user
 		if [ $connected = stopped ]; then
 			# Another host goes on.
 			kill -STOP $user

@@ -155,7 +155,7 @@ static void verify(struct queue *io, uint32_t rounds)
         }
         queue_poll(io);
         if (io->lost)
-            die("the connection has ended");
+            die("the connection has ended: %s", io->lost_by);
     }
     free(expected);
     printf("verified %u writes, %llu bytes\n", done, (unsigned long long)bytes);
@@ -375,7 +375,7 @@ static void measure(struct queue *io, const struct options *options)
         }
         queue_poll(io);
         if (io->lost)
-            die("the connection has ended");
+            die("the connection has ended: %s", io->lost_by);
     }
     double seconds = (double)(now_ns() - start) / 1e9;
     qsort(times, done, sizeof *times, compare_times);
@@ -471,7 +471,7 @@ static void wait_for_not_ready(struct queue *io, const struct options *options)
         }
         queue_poll(io);
         if (io->lost)
-            die("the connection has ended");
+            die("the connection has ended: %s", io->lost_by);
     }
     printf("waited %llu ms at most; %u reads, the longest took %llu ms\n", (unsigned long long)longest / 1000000,
            reads, (unsigned long long)longest_read / 1000000);

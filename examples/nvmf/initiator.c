@@ -55,6 +55,14 @@ static void create_memory(struct queue *queue)
     }
 }
 
+/* The queue is of no use any more. The first reason stays. */
+static void lose(struct queue *queue, const char *why)
+{
+    if (!queue->lost)
+        queue->lost_by = why;
+    queue->lost = true;
+}
+
 static uint8_t *response_of(const struct queue *queue, uint64_t index)
 {
     return queue->slots[index].capsule + CAPSULE;
@@ -70,8 +78,9 @@ static void post_receive(struct queue *queue, uint64_t index)
     bw_sge sge = {(uint64_t)(uintptr_t)response_of(queue, index), CQE, queue->memory.lkey};
     bw_recv_wr receive = {RECEIVE + index, &sge, 1, 0};
 
-    if (bw_post_recv(queue->qp, &receive, 1, NULL) != BW_OK)
-        queue->lost = true;
+    int result = bw_post_recv(queue->qp, &receive, 1, NULL);
+    if (result != BW_OK)
+        lose(queue, bw_strerror(result));
 }
 
 static void create_qp(struct queue *queue)
@@ -209,7 +218,7 @@ void queue_submit(struct queue *queue, struct slot *slot, uint32_t in_capsule)
     if (result == BW_OK)
         result = bw_ring_sq(queue->qp);
     if (result != BW_OK)
-        queue->lost = true;
+        lose(queue, bw_strerror(result));
 }
 
 /* What the target says is checked: it may name a slot that is not waiting for it. */
@@ -235,7 +244,7 @@ void queue_poll(struct queue *queue)
         uint64_t index = wc[i].wr_id % RECEIVE;
 
         if (wc[i].status != BW_WC_SUCCESS) {
-            queue->lost = true;
+            lose(queue, bw_wc_status_str(wc[i].status));
         } else if (wc[i].wr_id < RECEIVE) {
             queue->slots[index].sent = true;
         } else {
@@ -255,7 +264,7 @@ void queue_poll(struct queue *queue)
         sched_yield();
         if (bw_cm_get_event(queue->channel, &event, 0) == BW_OK &&
             event.event == BW_CM_EVENT_DISCONNECTED)
-            queue->lost = true;
+            lose(queue, "the target has disconnected it");
     }
 }
 
@@ -336,6 +345,8 @@ uint16_t host_connect(struct queue *admin, const struct host *host, uint32_t kee
     if (!queue_connect_patiently(admin, host, 0, 32, attempts))
         die("the target rejects its admin queue: %u", admin->rejected);
     status = nvme_connect(admin, ANY_CONTROLLER, keep_alive_ms, &controller);
+    if (status == LOST)
+        die("the connection has ended before its Connect was answered: %s", admin->lost_by);
     if (status != OK)
         die("Connect: status %x", status);
     status = nvme_set_property(admin, PROPERTY_CC, 0x460001);

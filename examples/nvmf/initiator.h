@@ -63,6 +63,7 @@ struct queue {
     bw_region_info memory;
     uint16_t qid, depth;
     bool lost;
+    const char *lost_by; /* why, in words */
     bool deaf; /* takes no responses: no receives are posted */
     uint16_t rejected; /* the target's reason */
     int32_t reason;    /* the communication manager's */

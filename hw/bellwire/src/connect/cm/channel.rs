@@ -118,6 +118,12 @@ impl EventChannel {
         soft.map_or(0, |channel| channel.processes_ended())
     }
 
+    /// Why a peer of a listener could not be accepted, since it was asked last; with librdmacm none, as the kernel
+    /// accepts.
+    pub(super) fn lack(&self) -> Option<Error> {
+        self.0.soft()?.lack()
+    }
+
     /// How long this thread may sleep before it has to check again.
     pub(super) fn idle(&self) -> Option<Duration> {
         self.0.soft()?.device().idle()

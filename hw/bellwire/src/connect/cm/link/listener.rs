@@ -145,12 +145,18 @@ impl Listener {
     /// succeed.
     ///
     /// # Errors
-    /// Those of [`EventChannel::try_get`].
+    /// Those of [`EventChannel::try_get`]; [`Error::Io`] when a peer waits for which this process has no descriptor or no
+    /// memory left: it names the limit, and the peer is accepted by a later call, when there is room again.
     pub fn accept(&mut self) -> Result<Option<Incoming>, Error> {
         let mut desk = see_to(&self.desk, &self.channel)?;
         desk.give_up_late();
         let next = desk.accept(Instant::now());
         desk.ring();
+        if next.is_none()
+            && let Some(error) = self.channel.lack()
+        {
+            return Err(error);
+        }
         Ok(next.map(|session| Incoming {
             session,
             channel: self.channel.clone(),

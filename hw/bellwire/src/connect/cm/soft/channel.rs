@@ -58,6 +58,10 @@ impl Channel {
         self.hub.processes_ended()
     }
 
+    pub fn lack(&self) -> Option<Error> {
+        self.hub.lack()
+    }
+
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.hub.fd().as_fd()
     }

@@ -30,6 +30,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,6 +78,8 @@ pub(super) struct State {
     pub ids: HashMap<u64, Entry>,
     /// The times of the ids' next timeouts.
     deadlines: BTreeSet<(Instant, u64)>,
+    /// Why a peer of a listener could not be accepted, for want of a descriptor or of memory. The peer tries again.
+    lack: Option<Error>,
 }
 
 fn failed(what: &'static str) -> impl Fn(Errno) -> Error {
@@ -102,6 +105,11 @@ impl Hub {
     /// How many processes of peers were found to have ended.
     pub fn processes_ended(&self) -> u64 {
         self.peers.ended()
+    }
+
+    /// Why a peer could not be accepted, since it was asked last.
+    pub fn lack(&self) -> Option<Error> {
+        self.state().lack.take()
     }
 
     /// Readable while an event may be available.
@@ -365,16 +373,8 @@ impl Hub {
         let socket = match waiting {
             Waiting::Somebody(socket) => socket,
             Waiting::Nobody => return false,
-            // A peer that cannot be accepted stays in the socket's queue. The socket is not watched
-            // meanwhile: otherwise it would be reported as ready again and again.
-            Waiting::NoRoom => {
-                if let Some(socket) = &entry.socket {
-                    let key = EventData::new_u64(listener);
-                    let _watched = epoll::modify(&self.epoll, socket, key, EventFlags::empty());
-                }
-                self.change(state, listener, Entry::pause);
-                return false;
-            }
+            // A peer that cannot be accepted stays in the socket's queue.
+            Waiting::NoRoom(error) => return self.pause(state, listener, error.into()),
         };
         // On an error (the peer is gone already, or cannot be watched; there is no memory) the socket is closed,
         // which the peer notices.
@@ -387,6 +387,7 @@ impl Hub {
         let key = new_key();
         let process = match self.peers.behind(&socket) {
             Ok(process) => process,
+            Err(NotMet::NoRoom(error)) => return self.pause(state, listener, error),
             Err(NotMet::Foreign(_)) => {
                 let status = FOREIGN;
                 socket::say(
@@ -398,7 +399,7 @@ impl Hub {
                 );
                 return true;
             }
-            Err(_) => return true,
+            Err(NotMet::Gone) => return true,
         };
         if self.watch(&socket, key).is_err() {
             return true;
@@ -418,6 +419,19 @@ impl Hub {
             }
         }
         true
+    }
+
+    /// Accepts no peers of a listener for a while. Its socket is not watched meanwhile: otherwise it would be reported as
+    /// ready again and again.
+    fn pause(&self, state: &mut State, listener: u64, error: io::Error) -> bool {
+        let socket = (state.ids.get(&listener)).and_then(|entry| entry.socket.as_ref());
+        if let Some(socket) = socket {
+            let key = EventData::new_u64(listener);
+            let _watched = epoll::modify(&self.epoll, socket, key, EventFlags::empty());
+        }
+        self.change(state, listener, Entry::pause);
+        state.lack = Some(Error::io("accept a peer", error));
+        false
     }
 
     /// A peer of a listener has sent its request, or has gone.
@@ -509,7 +523,7 @@ impl Hub {
                 Err(NotMet::Foreign(uid)) => Ok(Met::Foreign(uid)),
                 // The listener's process has ended, though its socket still exists.
                 Err(NotMet::Gone) => Ok(Met::Nobody),
-                Err(NotMet::NoRoom) => Ok(Met::NoRoom),
+                Err(NotMet::NoRoom(_)) => Ok(Met::NoRoom),
             },
             met => met,
         };

@@ -49,14 +49,14 @@ pub(super) enum NotMet {
     /// It has ended.
     Gone,
     /// It cannot be watched, for example because no descriptors are left.
-    NoRoom,
+    NoRoom(io::Error),
 }
 
 impl From<io::Error> for NotMet {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ESRCH) => Self::Gone,
-            _ => Self::NoRoom,
+            _ => Self::NoRoom(error),
         }
     }
 }
@@ -111,7 +111,8 @@ impl Peers {
         // Relaxed: the number orders no other data.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let key = EventData::new_u64(PROCESS | number);
-        epoll::add(&self.epoll, handle, key, EventFlags::IN).map_err(|_| NotMet::NoRoom)?;
+        epoll::add(&self.epoll, handle, key, EventFlags::IN)
+            .map_err(|error| NotMet::NoRoom(error.into()))?;
         let process = Arc::new(PeerProcess {
             identity: process.number(),
             process,

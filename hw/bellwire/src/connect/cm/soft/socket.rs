@@ -71,7 +71,7 @@ pub(super) enum Waiting {
     Somebody(Fd),
     Nobody,
     /// The system has no descriptor or memory left for the peer that waits.
-    NoRoom,
+    NoRoom(Errno),
 }
 
 /// Accepts the peer that has waited longest.
@@ -79,7 +79,7 @@ pub(super) fn take_next(listener: &Fd) -> Waiting {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => Waiting::Somebody(socket.into()),
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Waiting::Nobody,
-        Err(_) => Waiting::NoRoom,
+        Err(error) => Waiting::NoRoom(error),
     }
 }
 
