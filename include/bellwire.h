@@ -924,6 +924,8 @@ typedef enum bw_peer_fault {
     BW_PEER_LOST = 2,
     // Another process replies in its place, and does not know the link.
     BW_PEER_RESTARTED = 3,
+    // It has given the link up, for the reason in `bw_fault.named_family` and `named_number`.
+    BW_PEER_GAVE_UP = 4,
 } bw_peer_fault;
 
 // What a link finds that watches its requests and its peer.
@@ -1959,6 +1961,11 @@ typedef struct bw_fault {
     uint32_t vendor;
     // `bw_wc.vendor_err`.
     uint32_t vendor_err;
+    // Of BW_PEER_GAVE_UP: the `bw_fault_family` of the fault that the peer names as its reason. In other
+    // faults this field and the next are ignored.
+    uint32_t named_family;
+    // The number of that fault.
+    int32_t named_number;
 } bw_fault;
 
 // What a fault means for the program. docs/faults.md lists all of them. The texts are static, and
@@ -2138,7 +2145,7 @@ typedef struct bw_recovery_report {
     uint64_t epoch;
     // Nanoseconds since the first fault.
     uint64_t took_ns;
-    // The reason; NULL with BW_END_RECOVERED.
+    // The reason, and the fault that the recovery began with; NULL with BW_END_RECOVERED.
     const char *why;
 } bw_recovery_report;
 
@@ -3889,6 +3896,17 @@ int bw_qp_note(struct bw_qp *qp, const char *text);
 // Thread: any.
 int bw_classify(const struct bw_fault *fault,
                 struct bw_class *class_);
+
+// Writes what the status of a completion means, and what to do about it, to `class`: as `bw_classify` with the
+// fault of `wc`, of a queue pair of this `bw_qp_type` and of this `bw_work_queue`. A completion that failed does
+// not name its queue: the program knows it from `wr_id`. The vendor's code is not taken into account.
+//
+// Errors: `BW_EINVAL` for an unknown transport or queue, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_classify_wc(const struct bw_wc *wc,
+                   uint32_t transport,
+                   uint32_t queue,
+                   struct bw_class *class_);
 
 // What a `bw_wc_status` means, in a sentence (`ibv_wc_status_str`). Never NULL; the text is static.
 //

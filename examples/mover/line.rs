@@ -126,9 +126,10 @@ impl Line {
             return None;
         }
         match self.link.state() {
-            LinkState::Ended(LinkEnd::GaveUp(
-                EndReason::PeerClosed | EndReason::PeerLost | EndReason::PeerRestarted,
-            )) => Some(PeerGone.into()),
+            LinkState::Ended(LinkEnd::GaveUp {
+                why: EndReason::PeerClosed | EndReason::PeerLost | EndReason::PeerRestarted,
+                ..
+            }) => Some(PeerGone.into()),
             LinkState::Ended(end) => Some(anyhow!("the connection has ended: {end}")),
             _ => None,
         }

@@ -59,7 +59,12 @@ impl Log {
             // The first connection is one from nothing, and the last ends with the peer's.
             let gone = matches!(
                 report.end,
-                End::GaveUp(EndReason::PeerClosed | EndReason::PeerLost | EndReason::PeerRestarted)
+                End::GaveUp(
+                    EndReason::PeerClosed
+                        | EndReason::PeerLost
+                        | EndReason::PeerRestarted
+                        | EndReason::PeerGaveUp(_)
+                )
             );
             if !faults.is_empty() && !gone {
                 state.recoveries.push((faults, *report));

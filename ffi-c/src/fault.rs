@@ -3,9 +3,11 @@
 use crate::code::BW_EINVAL;
 use crate::failure::{Failure, guard};
 use crate::sized::{self, Versioned};
-use hw::fault::{Fault, Text, Vendor, WorkQueue, classify};
+use crate::wc::bw_wc;
+use hw::fault::{Fault, FaultCode, FaultFamily, Text, Vendor, WorkQueue, classify};
 use hw::wr::{QpType, WrOpcode};
 use std::ffi::{c_char, c_int};
+use std::mem::offset_of;
 use std::ptr::null;
 
 /// Where the number of a fault comes from.
@@ -38,6 +40,8 @@ pub enum bw_peer_fault {
     BW_PEER_LOST = 2,
     /// Another process replies in its place, and does not know the link.
     BW_PEER_RESTARTED = 3,
+    /// It has given the link up, for the reason in `bw_fault.named_family` and `named_number`.
+    BW_PEER_GAVE_UP = 4,
 }
 
 /// What a link finds that watches its requests and its peer.
@@ -99,11 +103,16 @@ pub struct bw_fault {
     pub vendor: u32,
     /// `bw_wc.vendor_err`.
     pub vendor_err: u32,
+    /// Of BW_PEER_GAVE_UP: the `bw_fault_family` of the fault that the peer names as its reason. In other
+    /// faults this field and the next are ignored.
+    pub named_family: u32,
+    /// The number of that fault.
+    pub named_number: i32,
 }
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_fault {
-    const SIZES: &'static [usize] = &[size_of::<Self>()];
+    const SIZES: &'static [usize] = &[offset_of!(Self, named_family), size_of::<Self>()];
 }
 
 /// What a fault means for the program. docs/faults.md lists all of them. The texts are static, and
@@ -180,21 +189,19 @@ impl From<Fault> for bw_class {
 
 impl From<Fault> for bw_fault {
     fn from(fault: Fault) -> Self {
-        use bw_fault_family::*;
-        use bw_link_fault::*;
-        use bw_peer_fault::*;
-        let of = |family: bw_fault_family, number: i32| Self {
+        let (family, number) = fault.code();
+        let plain = Self {
             size: size_of::<Self>() as u32,
-            family: family as u32,
+            family: family.number().into(),
             number,
             ..Self::default()
         };
         match fault {
             Fault::Status {
-                status,
                 transport,
                 queue,
                 vendor,
+                ..
             } => {
                 let (queue, opcode) = match queue {
                     WorkQueue::Send(opcode) => (bw_work_queue::BW_QUEUE_SEND, opcode),
@@ -212,21 +219,15 @@ impl From<Fault> for bw_fault {
                     opcode: opcode.map_or(0, |opcode| opcode.number().into()),
                     vendor: vendor as u32,
                     vendor_err: vendor_err.into(),
-                    ..of(BW_FAMILY_STATUS, status.number().into())
+                    ..plain
                 }
             }
-            Fault::Event(event) => of(BW_FAMILY_EVENT, event.number().into()),
-            Fault::UnknownEvent(number) => of(BW_FAMILY_EVENT, number.cast_signed()),
-            Fault::Cm(event) => of(BW_FAMILY_CM, event.number().into()),
-            Fault::UnknownCm(number) => of(BW_FAMILY_CM, number.cast_signed()),
-            Fault::Errno(number) => of(BW_FAMILY_ERRNO, number),
-            Fault::PeerRecovery => of(BW_FAMILY_PEER, BW_PEER_RECOVERS as i32),
-            Fault::PeerClosed => of(BW_FAMILY_PEER, BW_PEER_CLOSED as i32),
-            Fault::PeerLost => of(BW_FAMILY_PEER, BW_PEER_LOST as i32),
-            Fault::PeerRestarted => of(BW_FAMILY_PEER, BW_PEER_RESTARTED as i32),
-            Fault::DeadlineMissed => of(BW_FAMILY_LINK, BW_DEADLINE_MISSED as i32),
-            Fault::KeepAliveMissed => of(BW_FAMILY_LINK, BW_KEEP_ALIVE_MISSED as i32),
-            Fault::RecvLimitExceeded => of(BW_FAMILY_LINK, BW_RECV_LIMIT_EXCEEDED as i32),
+            Fault::PeerGaveUp(named) => Self {
+                named_family: named.family().number().into(),
+                named_number: named.number(),
+                ..plain
+            },
+            _ => plain,
         }
     }
 }
@@ -273,28 +274,26 @@ impl bw_fault {
     }
 
     pub(crate) fn checked(&self) -> Result<Fault, Failure> {
-        let number = self.number.cast_unsigned();
-        match self.family {
-            0 => self.completion(),
-            1 => Ok(Fault::event(number)),
-            2 => Ok(Fault::cm(number)),
-            3 => Ok(Fault::Errno(self.number)),
-            4 => match self.number {
-                0 => Ok(Fault::PeerRecovery),
-                1 => Ok(Fault::PeerClosed),
-                2 => Ok(Fault::PeerLost),
-                3 => Ok(Fault::PeerRestarted),
-                _ => Err(invalid("number", number, "bw_peer_fault")),
-            },
-            5 => match self.number {
-                0 => Ok(Fault::DeadlineMissed),
-                1 => Ok(Fault::KeepAliveMissed),
-                2 => Ok(Fault::RecvLimitExceeded),
-                _ => Err(invalid("number", number, "bw_link_fault")),
-            },
-            other => Err(invalid("family", other, "bw_fault_family")),
+        match (self.family, self.number) {
+            (0, _) => self.completion(),
+            (4, number) if number == bw_peer_fault::BW_PEER_GAVE_UP as i32 => {
+                let named = code("named_family", self.named_family, self.named_number)?;
+                Ok(Fault::PeerGaveUp(named))
+            }
+            (family, number) => Ok(code("family", family, number)?.fault()),
         }
     }
+}
+
+/// The fault of a family with this number.
+fn code(field: &str, family: u32, number: i32) -> Result<FaultCode, Failure> {
+    let known = u8::try_from(family).ok().and_then(FaultFamily::from_number);
+    let known = known.ok_or_else(|| invalid(field, family, "bw_fault_family"))?;
+    let kind = match known {
+        FaultFamily::Peer => "bw_peer_fault",
+        _ => "bw_link_fault",
+    };
+    FaultCode::new(known, number).ok_or_else(|| invalid("number", number.cast_unsigned(), kind))
 }
 
 /// Writes what a fault means, and what to do about it, to `class`. Every number of a family has a class.
@@ -308,5 +307,37 @@ pub unsafe extern "C" fn bw_classify(fault: *const bw_fault, class: *mut bw_clas
     guard(|| unsafe {
         let fault = sized::read(fault)?;
         sized::write(class, &fault.checked()?.into())
+    })
+}
+
+/// Writes what the status of a completion means, and what to do about it, to `class`: as `bw_classify` with the
+/// fault of `wc`, of a queue pair of this `bw_qp_type` and of this `bw_work_queue`. A completion that failed does
+/// not name its queue: the program knows it from `wr_id`. The vendor's code is not taken into account.
+///
+/// Errors: `BW_EINVAL` for an unknown transport or queue, `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_classify_wc(
+    wc: *const bw_wc,
+    transport: u32,
+    queue: u32,
+    class: *mut bw_class,
+) -> c_int {
+    guard(|| {
+        if wc.is_null() {
+            return Err(Failure::null("the completion"));
+        }
+        // SAFETY: not NULL; a completion of any version has this field, and the header says that the pointer
+        // is valid.
+        let status = unsafe { (&raw const (*wc).status).read() };
+        let fault = bw_fault {
+            family: bw_fault_family::BW_FAMILY_STATUS as u32,
+            number: status.cast_signed(),
+            transport,
+            queue,
+            ..bw_fault::default()
+        };
+        // SAFETY: the header's conventions on sized structs.
+        unsafe { sized::write(class, &fault.checked()?.into()) }
     })
 }

@@ -197,9 +197,7 @@ fn end_of(end: &mut End, mut meanwhile: impl FnMut()) -> EndReason {
     until("the end", || {
         meanwhile();
         end.link.poll(16, |_| ());
-        if let LinkState::Ended(LinkEnd::GaveUp(reason)) = end.link.state() {
-            why = Some(reason);
-        }
+        why = end.link.state().why();
         why.is_some()
     });
     why.expect("it ended")

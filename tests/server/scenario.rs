@@ -224,11 +224,11 @@ pub fn play() {
     for Seen { name, end, at } in server.seen.drain(..) {
         match (closed.get(&name), killed.get(&process_of(name))) {
             (Some(began), None) => {
-                assert_eq!(end, LinkEnd::GaveUp(EndReason::PeerClosed), "{name:#x}");
+                assert_eq!(end.why(), Some(EndReason::PeerClosed), "{name:#x}");
                 slowest_close = slowest_close.max(at.saturating_sub(*began));
             }
             (None, Some(began)) => {
-                assert_eq!(end, LinkEnd::GaveUp(EndReason::PeerLost), "{name:#x}");
+                assert_eq!(end.why(), Some(EndReason::PeerLost), "{name:#x}");
                 slowest_death = slowest_death.max(at.saturating_sub(*began));
             }
             _ => panic!("{name:#x} ended, and nobody ended it: {end}"),
@@ -261,7 +261,7 @@ pub fn play() {
     });
     server.serve_until_seen(left as usize);
     for Seen { name, end, .. } in &server.seen {
-        assert_eq!(*end, LinkEnd::GaveUp(EndReason::PeerClosed), "{name:#x}");
+        assert_eq!(end.why(), Some(EndReason::PeerClosed), "{name:#x}");
     }
     assert_eq!(server.sleeper.count(), 0);
 

@@ -37,7 +37,7 @@ impl Tally {
             LinkState::Recovering => "recovering".to_owned(),
             LinkState::Ready => "ready".to_owned(),
             LinkState::Ended(LinkEnd::Closed) => "closed".to_owned(),
-            LinkState::Ended(LinkEnd::GaveUp(why)) => format!("gave up: {why}"),
+            LinkState::Ended(LinkEnd::GaveUp { why, .. }) => format!("gave up: {why}"),
         };
         self.states.entry(name).or_insert((0, seed)).0 += 1;
     }

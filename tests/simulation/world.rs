@@ -421,7 +421,10 @@ impl World {
             // What was posted fits the queue that it is posted to again.
             let full = matches!(
                 state,
-                LinkState::Ended(LinkEnd::GaveUp(EndReason::Failed(Step::RepostReceives, _)))
+                LinkState::Ended(LinkEnd::GaveUp {
+                    why: EndReason::Failed(Step::RepostReceives, _),
+                    ..
+                })
             );
             assert!(!full, "{state:?}");
             self.tally.state(state, self.seed);

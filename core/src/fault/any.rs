@@ -1,7 +1,7 @@
 //! A fault of any family.
 
 use super::table::text;
-use super::{CmEvent, Errno, EventType, Text, WcStatus};
+use super::{CmEvent, Errno, EventType, FaultCode, Text, WcStatus};
 use crate::wr::{QpType, WrOpcode};
 use core::fmt;
 
@@ -37,6 +37,8 @@ pub enum Fault {
     PeerLost,
     /// Another process replies in place of the peer.
     PeerRestarted,
+    /// The peer has given the link up, for this reason of its own.
+    PeerGaveUp(FaultCode),
     /// A request has missed its deadline.
     DeadlineMissed,
     /// The peer has not acknowledged a keep-alive in time.
@@ -116,7 +118,11 @@ impl Fault {
     pub(super) const fn is_of_peer(self) -> bool {
         matches!(
             self,
-            Self::PeerRecovery | Self::PeerClosed | Self::PeerLost | Self::PeerRestarted
+            Self::PeerRecovery
+                | Self::PeerClosed
+                | Self::PeerLost
+                | Self::PeerRestarted
+                | Self::PeerGaveUp(_)
         )
     }
 
@@ -150,6 +156,10 @@ impl Fault {
                     "Another process answers in the peer's place, and knows nothing of the link."
                 ),
             ),
+            Self::PeerGaveUp(_) => (
+                text!("PEER_GAVE_UP"),
+                text!("The peer has given the link up, for a reason that it names."),
+            ),
             Self::PeerLost => (
                 text!("PEER_LOST"),
                 text!("The peer cannot be reached any more, or makes no sense."),
@@ -180,7 +190,7 @@ impl Fault {
     }
 }
 
-/// Prints, for example, `CQ_ERR` or `UNKNOWN (77)`.
+/// Prints, for example, `CQ_ERR`, `UNKNOWN (77)` or `PEER_GAVE_UP (RECV_LIMIT_EXCEEDED)`.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name())?;
@@ -189,6 +199,7 @@ impl fmt::Display for Fault {
             Self::Errno(number) if Errno::from_errno(number).is_none() && number != 0 => {
                 write!(f, " ({number})")
             }
+            Self::PeerGaveUp(named) => write!(f, " ({named})"),
             _ => Ok(()),
         }
     }

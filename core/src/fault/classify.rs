@@ -50,6 +50,7 @@ pub const fn classify(fault: Fault) -> Class {
         Fault::PeerClosed => PEER_CLOSED,
         Fault::PeerLost => PEER_LOST,
         Fault::PeerRestarted => PEER_RESTARTED,
+        Fault::PeerGaveUp(_) => PEER_GAVE_UP,
         Fault::DeadlineMissed => DEADLINE_MISSED,
         Fault::KeepAliveMissed => KEEP_ALIVE_MISSED,
         Fault::RecvLimitExceeded => RECV_LIMIT_EXCEEDED,
@@ -189,6 +190,22 @@ const PEER_RESTARTED: Class = Class {
     recovery: Recovery::Reconnect,
     advice: text!(
         "Why the peer's program ended. Make a new link, and have both sides compare what they have."
+    ),
+};
+
+const PEER_GAVE_UP: Class = Class {
+    scope: Scope::Connection,
+    cause: text!(
+        "The peer met a fault that it cannot recover from, or found that this end breaks a rule of its own, \
+         and ended the link."
+    ),
+    blame: Blame::Unknown,
+    retry: Retry::AfterRepair,
+    execution: Execution::Unknown,
+    recovery: Recovery::Reconnect,
+    advice: text!(
+        "The fault that the peer names, on this page. Its text is written for the peer: \"the peer\" in it is \
+         this end."
     ),
 };
 

@@ -62,6 +62,7 @@ fn every_fault() -> Vec<Fault> {
         Fault::PeerClosed,
         Fault::PeerLost,
         Fault::PeerRestarted,
+        Fault::PeerGaveUp(Fault::RecvLimitExceeded.without_circumstances()),
         Fault::DeadlineMissed,
         Fault::KeepAliveMissed,
         Fault::RecvLimitExceeded,

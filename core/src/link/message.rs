@@ -3,6 +3,7 @@
 
 use super::info::ConnInfo;
 use super::wire::{FormatError, HEADER, Kind, RECOVERY_INFO, Reader, within};
+use crate::fault::{FaultCode, FaultFamily};
 use core::ops::Deref;
 
 /// A message of a link to its peer.
@@ -17,6 +18,8 @@ pub enum Message {
     },
     /// The sender closes the connection: no messages follow.
     Closing,
+    /// The sender has given the link up, for this reason.
+    GaveUp(FaultCode),
 }
 
 /// What an end sends of itself when it has stopped, so that both can connect again.
@@ -53,6 +56,13 @@ impl Message {
             ),
             Self::Ready { epoch } => MessageBytes::new(Kind::Ready, &[&epoch.to_be_bytes()]),
             Self::Closing => MessageBytes::new(Kind::Closing, &[]),
+            Self::GaveUp(why) => MessageBytes::new(
+                Kind::GaveUp,
+                &[
+                    &u32::from(why.family().number()).to_be_bytes(),
+                    &why.number().to_be_bytes(),
+                ],
+            ),
         }
     }
 
@@ -110,6 +120,15 @@ impl Message {
                 within("epoch", epoch, 1..)?;
                 Self::Ready { epoch }
             }
+            Kind::GaveUp => {
+                let (family, number) = (reader.u32(), reader.u32());
+                let known = u8::try_from(family).ok().and_then(FaultFamily::from_number);
+                let why = known.and_then(|family| FaultCode::new(family, number.cast_signed()));
+                Self::GaveUp(why.ok_or(FormatError::Field {
+                    field: "fault",
+                    given: u64::from(family) << 32 | u64::from(number),
+                })?)
+            }
             _ => Self::Closing,
         })
     }
@@ -152,10 +171,11 @@ impl Deref for MessageBytes {
 mod tests {
     use super::super::info::{Endpoint, RemoteMemory};
     use super::*;
+    use crate::fault::Fault;
     use crate::qp::Mtu;
     use crate::random::Random;
 
-    fn all() -> [Message; 3] {
+    fn all() -> [Message; 4] {
         let conn = ConnInfo {
             endpoint: Endpoint {
                 qp_num: 0x00ab_cdef,
@@ -181,6 +201,7 @@ mod tests {
             Message::Info(info),
             Message::Ready { epoch: 9 },
             Message::Closing,
+            Message::GaveUp(Fault::RecvLimitExceeded.without_circumstances()),
         ]
     }
 
@@ -206,6 +227,8 @@ mod tests {
         let ready = b"bellwire\x00\x01\x00\x04\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00\x09";
         assert_eq!(bytes[1], ready);
         assert_eq!(bytes[2], b"bellwire\x00\x01\x00\x05\x00\x00\x00\x00");
+        let gave_up = b"bellwire\x00\x01\x00\x06\x00\x00\x00\x08\x00\x00\x00\x05\x00\x00\x00\x02";
+        assert_eq!(bytes[3], gave_up);
     }
 
     #[test]
@@ -240,6 +263,13 @@ mod tests {
         let mut ready = all()[1].to_bytes().to_vec();
         ready[23] = 0;
         assert_eq!(Message::from_bytes(&ready), field("epoch", 0));
+        for (family, number) in [(5, 3), (4, 4), (6, 0), (256, 0)] {
+            let mut gave_up = all()[3].to_bytes().to_vec();
+            gave_up[16..20].copy_from_slice(&u32::to_be_bytes(family));
+            gave_up[20..].copy_from_slice(&u32::to_be_bytes(number));
+            let given = u64::from(family) << 32 | u64::from(number);
+            assert_eq!(Message::from_bytes(&gave_up), field("fault", given));
+        }
     }
 
     /// Whatever is read, the result is a message with these very bytes, or an error.
@@ -248,7 +278,7 @@ mod tests {
         let mut random = Random(1);
         let mut read = 0;
         for round in 0..100_000 {
-            let mut bytes = all()[round % 3].to_bytes().to_vec();
+            let mut bytes = all()[round % 4].to_bytes().to_vec();
             for _ in 0..random.next() % 4 {
                 let at = random.next() as usize % bytes.len();
                 bytes[at] = random.next() as u8;

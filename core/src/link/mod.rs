@@ -56,7 +56,7 @@ pub mod wire;
 pub use info::{ConnInfo, Endpoint, RemoteMemory};
 pub use message::{Message, MessageBytes, RecoveryInfo};
 pub use peer::PeerError;
-pub use protocol::{Action, LinkEnd, LocalInfo, Protocol};
+pub use protocol::{Action, LinkEnd, LocalInfo, PeerLoss, Protocol};
 pub use wire::FormatError;
 
 #[cfg(doc)]

@@ -2,9 +2,9 @@
 
 use super::message::{Message, RecoveryInfo};
 use super::wire::FormatError;
-use crate::fault::Fault;
 use crate::fault::outcome::Consumed;
 use crate::fault::plan::StepResult;
+use crate::fault::{Fault, FaultCode};
 
 /// How far a peer's epoch may be ahead of ours: the most often that it can have failed while this end did
 /// not receive.
@@ -24,8 +24,12 @@ pub enum PeerError {
 pub(super) enum Gone {
     /// It has closed its end.
     Closed,
-    /// It cannot be reached, or its messages are invalid.
+    /// It has given up, for this reason.
+    GaveUp(FaultCode),
+    /// It cannot be reached.
     Lost,
+    /// Its messages are invalid.
+    Invalid,
     /// Another process replies in its place.
     Restarted,
 }
@@ -34,16 +38,23 @@ impl Gone {
     const fn fault(self) -> Fault {
         match self {
             Self::Closed => Fault::PeerClosed,
-            Self::Lost => Fault::PeerLost,
+            Self::GaveUp(why) => Fault::PeerGaveUp(why),
+            Self::Lost | Self::Invalid => Fault::PeerLost,
             Self::Restarted => Fault::PeerRestarted,
         }
+    }
+
+    /// Whether a message can still reach the peer, or the process in its place, and tells it something.
+    pub const fn listens(self) -> bool {
+        matches!(self, Self::Invalid | Self::Restarted)
     }
 
     /// The result of a step that waits for the peer.
     pub const fn result(self) -> StepResult {
         match self {
             Self::Closed => StepResult::PeerClosed,
-            Self::Lost => StepResult::PeerLost,
+            Self::GaveUp(why) => StepResult::PeerGaveUp(why),
+            Self::Lost | Self::Invalid => StepResult::PeerLost,
             Self::Restarted => StepResult::PeerRestarted,
         }
     }
@@ -169,13 +180,14 @@ impl Peer {
             Message::Info(info) => return self.receive_info(info),
             Message::Ready { epoch } => self.ready |= epoch == self.epoch && self.info.is_some(),
             Message::Closing => self.lost(Gone::Closed),
+            Message::GaveUp(why) => self.lost(Gone::GaveUp(why)),
         }
         Ok(())
     }
 
     fn receive_info(&mut self, info: RecoveryInfo) -> Result<(), PeerError> {
         if info.epoch > self.epoch.saturating_add(MAX_AHEAD) {
-            self.lost(Gone::Lost);
+            self.lost(Gone::Invalid);
             return Err(PeerError::Format(FormatError::Field {
                 field: "epoch",
                 given: info.epoch,
@@ -278,7 +290,7 @@ mod tests {
         let error = b.receive(Message::Info(info(u64::MAX, 0, 0)));
         assert!(matches!(error, Err(PeerError::Format(_))), "{error:?}");
         assert_eq!(b.receive(Message::Info(info(1, 0, 0))), Ok(()));
-        assert_eq!((b.gone, b.info()), (Some(Gone::Lost), None));
+        assert_eq!((b.gone, b.info()), (Some(Gone::Invalid), None));
     }
 
     /// An end that starts over is another process, whatever carries its messages.

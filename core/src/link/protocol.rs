@@ -15,15 +15,47 @@ use core::time::Duration;
 pub enum LinkEnd {
     /// The program closed it.
     Closed,
-    /// It could not be recovered, for this reason.
-    GaveUp(EndReason),
+    /// It could not be recovered.
+    GaveUp {
+        /// The reason.
+        why: EndReason,
+        /// The fault that the last recovery began with: what `why` says follows from it. `None` if nothing had
+        /// failed.
+        first: Option<Fault>,
+    },
+}
+
+impl LinkEnd {
+    /// Why it was given up; `None` if the program closed it.
+    pub fn why(self) -> Option<EndReason> {
+        match self {
+            Self::Closed => None,
+            Self::GaveUp { why, .. } => Some(why),
+        }
+    }
 }
 
 impl fmt::Display for LinkEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("it was closed"),
-            Self::GaveUp(why) => why.fmt(f),
+            Self::GaveUp { why, first } => {
+                why.fmt(f)?;
+                let named = match *why {
+                    EndReason::Fault(fault) => Some(fault),
+                    EndReason::PeerGaveUp(named) => Some(Fault::PeerGaveUp(named)),
+                    EndReason::PeerLost => Some(Fault::PeerLost),
+                    EndReason::PeerRestarted => Some(Fault::PeerRestarted),
+                    EndReason::PeerClosed => Some(Fault::PeerClosed),
+                    _ => None,
+                };
+                match first {
+                    Some(first) if named != Some(*first) => {
+                        write!(f, "; it began with {first}: {}", first.text())
+                    }
+                    _ => Ok(()),
+                }
+            }
         }
     }
 }
@@ -56,6 +88,17 @@ pub struct LocalInfo {
     pub consumed: u64,
     /// Whether that count is exact. If completions may have been lost it is a lower bound.
     pub exact: bool,
+}
+
+/// Why no more messages of the peer will come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerLoss {
+    /// It cannot be reached.
+    Unreachable,
+    /// Its messages are invalid.
+    Invalid,
+    /// Another process replies in its place.
+    Restarted,
 }
 
 /// How far a close has come.
@@ -135,12 +178,12 @@ impl Protocol {
         self.peer.receive(message)
     }
 
-    /// Takes in that no more messages will come: the peer cannot be reached, its messages are invalid, or
-    /// (`restarted`) another process replies in its place.
-    pub fn lost(&mut self, restarted: bool) {
-        self.peer.lost(match restarted {
-            true => Gone::Restarted,
-            false => Gone::Lost,
+    /// Takes in that no more messages will come.
+    pub fn lost(&mut self, why: PeerLoss) {
+        self.peer.lost(match why {
+            PeerLoss::Unreachable => Gone::Lost,
+            PeerLoss::Invalid => Gone::Invalid,
+            PeerLoss::Restarted => Gone::Restarted,
         });
     }
 
@@ -170,9 +213,18 @@ impl Protocol {
     /// The closing message, if the peer has yet to be sent it: for a link that is dropped.
     pub fn leave(&mut self) -> Option<Message> {
         let left = core::mem::replace(&mut self.left, true);
-        // A process that has taken the peer's place may have connected to what is gone now.
-        let there = matches!(self.peer.gone, None | Some(Gone::Restarted));
-        (!left && there).then_some(Message::Closing)
+        if left || self.peer.gone.is_some_and(|gone| !gone.listens()) {
+            return None;
+        }
+        let reason = self.plan.gives_up();
+        let fault = reason.and_then(|reason| reason.fault(self.first()));
+        let named = fault.map(Fault::without_circumstances);
+        Some(named.map_or(Message::Closing, Message::GaveUp))
+    }
+
+    /// The fault that the current recovery began with, or the last one if none is under way.
+    pub fn first(&self) -> Option<Fault> {
+        self.plan.first()
     }
 
     /// Returns what to do now.
@@ -193,7 +245,8 @@ impl Protocol {
                 Next::Idle | Next::WaitUntil(_) => return Action::Wait,
                 Next::Ended(end) => {
                     if let End::GaveUp(why) = end {
-                        self.ended = Some(LinkEnd::GaveUp(why));
+                        let first = self.plan.first();
+                        self.ended = Some(LinkEnd::GaveUp { why, first });
                     }
                     return Action::Ended(end);
                 }

@@ -14,6 +14,9 @@ use core::fmt;
 ///
 ///  64      72           80         88      89  96
 ///  │ epoch │ connection │ consumed │ exact │ 0 │   follows it in a RecoveryInfo
+///
+///  16       20       24
+///  │ family │ number │   the body of a GaveUp: a fault
 /// ```
 const MAGIC: [u8; 8] = *b"bellwire";
 const VERSION: u16 = 1;
@@ -37,6 +40,8 @@ pub enum Kind {
     Ready = 4,
     /// The sender, a link, closes the connection.
     Closing = 5,
+    /// The sender, a link, gives the connection up for a reason.
+    GaveUp = 6,
 }
 
 fn short(header: &[u8; HEADER], at: usize) -> u16 {
@@ -50,7 +55,7 @@ impl Kind {
             Self::Info => CONN_INFO,
             Self::Barrier | Self::Closing => 0,
             Self::Recovery => RECOVERY_INFO,
-            Self::Ready => 8,
+            Self::Ready | Self::GaveUp => 8,
         }
     }
 
@@ -96,7 +101,7 @@ impl Kind {
     /// # Errors
     /// [`FormatError`] for anything else.
     pub fn of_link(header: &[u8; HEADER]) -> Result<Self, FormatError> {
-        let all = [Self::Recovery, Self::Ready, Self::Closing];
+        let all = [Self::Recovery, Self::Ready, Self::Closing, Self::GaveUp];
         let named = all
             .into_iter()
             .find(|kind| *kind as u16 == short(header, 10));

@@ -9,7 +9,7 @@ use crate::failure::{Failure, guard};
 use crate::fault::{bw_class, bw_fault};
 use crate::handle::{get, get_mut, take_with};
 use hw::fault::plan::End;
-use hw::link::{DeviceEvent, Link, RecoveryReport};
+use hw::link::{DeviceEvent, Link, LinkEnd, RecoveryReport};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::null;
 
@@ -64,7 +64,7 @@ pub struct bw_recovery_report {
     pub epoch: u64,
     /// Nanoseconds since the first fault.
     pub took_ns: u64,
-    /// The reason; NULL with BW_END_RECOVERED.
+    /// The reason, and the fault that the recovery began with; NULL with BW_END_RECOVERED.
     pub why: *const c_char,
 }
 
@@ -80,6 +80,8 @@ fn report(from: &RecoveryReport, call: impl FnOnce(*const bw_recovery_report)) {
         End::Degraded(why) => (bw_recovery_end::BW_END_DEGRADED, Some(why)),
         End::GaveUp(why) => (bw_recovery_end::BW_END_GAVE_UP, Some(why)),
     };
+    let first = from.first;
+    let why = why.map(|why| LinkEnd::GaveUp { why, first });
     // The library's texts contain no NUL.
     let why = why.map(|why| CString::new(why.to_string()).unwrap_or_default());
     call(&bw_recovery_report {

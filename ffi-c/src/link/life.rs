@@ -41,10 +41,11 @@ pub(super) fn state_of(state: LinkState) -> bw_link_state {
         LinkState::Recovering => bw_link_state::BW_LINK_RECOVERING,
         LinkState::Ready => bw_link_state::BW_LINK_READY,
         LinkState::Ended(LinkEnd::Closed) => bw_link_state::BW_LINK_CLOSED,
-        LinkState::Ended(LinkEnd::GaveUp(EndReason::PeerClosed)) => {
-            bw_link_state::BW_LINK_PEER_CLOSED
-        }
-        LinkState::Ended(LinkEnd::GaveUp(_)) => bw_link_state::BW_LINK_GAVE_UP,
+        LinkState::Ended(LinkEnd::GaveUp {
+            why: EndReason::PeerClosed,
+            ..
+        }) => bw_link_state::BW_LINK_PEER_CLOSED,
+        LinkState::Ended(LinkEnd::GaveUp { .. }) => bw_link_state::BW_LINK_GAVE_UP,
     }
 }
 

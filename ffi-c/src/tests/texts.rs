@@ -279,6 +279,9 @@ fn texts_of_ended_links_are_plain() {
         .chain(Errno::ALL.iter().map(|e| Fault::Errno(e.number().into())))
         .chain([Fault::Errno(0), Fault::Errno(999), Fault::UnknownEvent(99)])
         .chain([Fault::PeerClosed, Fault::PeerLost, Fault::PeerRestarted])
+        .chain([Fault::PeerGaveUp(
+            Fault::RecvLimitExceeded.without_circumstances(),
+        )])
         .chain([Fault::DeadlineMissed, Fault::KeepAliveMissed])
         .chain([Fault::RecvLimitExceeded]);
     for fault in faults {

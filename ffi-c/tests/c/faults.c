@@ -130,7 +130,34 @@ int main(void)
     EXPECT(strcmp(of(BW_FAMILY_LINK, BW_DEADLINE_MISSED).name, "DEADLINE_MISSED") == 0);
     EXPECT(strcmp(of(BW_FAMILY_LINK, BW_KEEP_ALIVE_MISSED).name, "KEEP_ALIVE_MISSED") == 0);
 
+    /* A completion as it is. */
+    bw_wc wc;
+    bw_class same;
+    memset(&wc, 0, sizeof wc);
+    wc.status = BW_WC_REM_ACCESS_ERR;
+    memset(&same, 0, sizeof same);
+    same.size = sizeof same;
+    OK(bw_classify_wc(&wc, BW_QPT_RC, BW_QUEUE_SEND, &same));
+    found = of(BW_FAMILY_STATUS, BW_WC_REM_ACCESS_ERR);
+    EXPECT(memcmp(&same, &found, sizeof same) == 0);
+    OK(bw_classify_wc(&wc, BW_QPT_RC, BW_QUEUE_RECV, &same));
+    EXPECT(same.execution == BW_EXECUTION_NOT_APPLICABLE);
+    EXPECT(bw_classify_wc(&wc, 0, BW_QUEUE_SEND, &same) == BW_EINVAL);
+    EXPECT(bw_classify_wc(&wc, BW_QPT_RC, BW_QUEUE_SRQ + 1, &same) == BW_EINVAL);
+    EXPECT(bw_classify_wc(&wc, BW_QPT_RC, BW_QUEUE_SEND, NULL) == BW_ENULL);
+
+    what = fault(BW_FAMILY_PEER, BW_PEER_GAVE_UP);
+    what.named_family = BW_FAMILY_LINK;
+    what.named_number = BW_RECV_LIMIT_EXCEEDED;
+    EXPECT(strcmp(classified(&what).name, "PEER_GAVE_UP") == 0);
+
     /* What cannot be. */
+    what.named_number = BW_RECV_LIMIT_EXCEEDED + 1;
+    refused(&what, BW_EINVAL);
+    what.named_family = BW_FAMILY_LINK + 1;
+    refused(&what, BW_EINVAL);
+    what = fault(BW_FAMILY_PEER, BW_PEER_GAVE_UP + 1);
+    refused(&what, BW_EINVAL);
     what = fault(BW_FAMILY_LINK + 1, 0);
     refused(&what, BW_EINVAL);
     found = of(BW_FAMILY_LINK, BW_RECV_LIMIT_EXCEEDED);

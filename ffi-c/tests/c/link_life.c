@@ -374,7 +374,7 @@ static void refused_posts(void)
     fault.family = 99;
     EXPECT(bw_link_report_fault(a.link, &fault) == BW_EINVAL);
     fault.family = BW_FAMILY_PEER;
-    fault.number = BW_PEER_RESTARTED + 1;
+    fault.number = BW_PEER_GAVE_UP + 1;
     EXPECT(bw_link_report_fault(a.link, &fault) == BW_EINVAL);
 
     /* Until it is full; nothing of it was reported twice, or lost. */

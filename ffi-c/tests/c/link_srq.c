@@ -172,6 +172,9 @@ static void flood(void)
     EXPECT(member->came == came + HELD + 1);
     while (bw_link_get_state(member->peer.link) < BW_LINK_CLOSED)
         poll_all();
+    /* The peer learns why. */
+    EXPECT(bw_link_get_state(member->peer.link) == BW_LINK_GAVE_UP);
+    EXPECT(strstr(side_info(&member->peer).why, "RECV_LIMIT_EXCEEDED") != NULL);
     /* Every message was received: so it is reported. */
     EXPECT(member->peer.retired == member->peer.posted);
     return_all(member);

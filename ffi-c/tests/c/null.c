@@ -454,6 +454,11 @@ static void faults(void)
     fault.size = sizeof fault;
     fault.family = BW_FAMILY_EVENT;
     NUL(bw_classify(&fault, NULL));
+    bw_wc wc;
+    memset(&wc, 0, sizeof wc);
+    NUL(bw_classify_wc(&wc, BW_QPT_RC, BW_QUEUE_SEND, NULL));
+    found.size = sizeof found;
+    NUL(bw_classify_wc(NULL, BW_QPT_RC, BW_QUEUE_SEND, &found));
     found.size = 0;
     SIZE(bw_classify(&fault, &found));
 }

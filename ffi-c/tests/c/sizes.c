@@ -230,6 +230,9 @@ static void faults(void)
     fault.size = sizeof fault;
     fault.family = BW_FAMILY_EVENT;
     REFUSES(bw_class, bw_classify(&fault, p));
+    bw_wc wc;
+    memset(&wc, 0, sizeof wc);
+    REFUSES(bw_class, bw_classify_wc(&wc, BW_QPT_RC, BW_QUEUE_SEND, p));
     memset(&means, 0, sizeof means);
     means.size = sizeof means;
     REFUSES(bw_fault, bw_classify(p, &means));

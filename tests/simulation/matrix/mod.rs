@@ -123,8 +123,8 @@ fn came_to(met: &Met) -> String {
         [LinkState::Ready, LinkState::Ready] if met.epoch == 1 => "works on".to_owned(),
         [LinkState::Ready, LinkState::Ready] => "recovered".to_owned(),
         [
-            LinkState::Ended(LinkEnd::GaveUp(_)),
-            LinkState::Ended(LinkEnd::GaveUp(_)),
+            LinkState::Ended(LinkEnd::GaveUp { .. }),
+            LinkState::Ended(LinkEnd::GaveUp { .. }),
         ] => "given up".to_owned(),
         other => panic!("neither works nor given up: {other:?}"),
     }

@@ -5,7 +5,7 @@ use bellwire::event::{Element, EventType};
 use bellwire::fault::Fault;
 use bellwire::fault::outcome::Replay;
 use bellwire::fault::plan::EndReason;
-use bellwire::link::{FaultReport, LinkEnd, LinkInit, LinkState};
+use bellwire::link::{FaultReport, LinkInit};
 use bellwire::wqe::{Nop, RdmaWriteWithImm, Send};
 use bellwire_tests::fixture::SIGNALED;
 use std::sync::mpsc::channel;
@@ -41,8 +41,8 @@ fn it_hears_that_its_peer_closes() {
     let mut world = World::with(&init());
     world.b.link.close(Duration::ZERO);
     world.b.poll();
-    let ended = LinkState::Ended(LinkEnd::GaveUp(EndReason::PeerClosed));
-    polls_until(&mut world, |world| world.a.state() == ended);
+    let closed = Some(EndReason::PeerClosed);
+    polls_until(&mut world, |world| world.a.state().why() == closed);
 }
 
 #[test]

@@ -48,7 +48,10 @@ fn the_device_breaks() {
         assert!(
             matches!(
                 state,
-                LinkState::Ended(LinkEnd::GaveUp(EndReason::Fault(_)))
+                LinkState::Ended(LinkEnd::GaveUp {
+                    why: EndReason::Fault(_),
+                    ..
+                })
             ),
             "{state:?}"
         );
@@ -88,7 +91,7 @@ fn the_peer_goes() {
         Side::new(&pd, init(), gone),
     ));
     let end = ended(&mut world, |world| &mut world.a);
-    assert_eq!(end, LinkEnd::GaveUp(EndReason::PeerClosed));
+    assert_eq!(end.why(), Some(EndReason::PeerClosed));
     assert_eq!(
         world.a.sends(),
         [(10, Outcome::Done), (11, Outcome::NotExecuted)]
@@ -128,7 +131,13 @@ fn a_peer_that_never_comes_back() {
         .advance(Duration::from_micros(2));
     let end = ended(&mut world, |world| &mut world.a);
     assert!(
-        matches!(end, LinkEnd::GaveUp(EndReason::TimedOut(_))),
+        matches!(
+            end,
+            LinkEnd::GaveUp {
+                why: EndReason::TimedOut(_),
+                ..
+            }
+        ),
         "{end:?}"
     );
     let doubt = Outcome::InDoubt(Doubt::PeerGone);
@@ -160,7 +169,13 @@ fn whoever_waits_is_answered_within_the_bound() {
         world.a.link.report(bellwire::fault::Fault::Event(fault));
         let end = ended(&mut world, |world| &mut world.a);
         assert!(
-            matches!(end, LinkEnd::GaveUp(EndReason::TimedOut(_))),
+            matches!(
+                end,
+                LinkEnd::GaveUp {
+                    why: EndReason::TimedOut(_),
+                    ..
+                }
+            ),
             "{end:?}"
         );
         let took = took.recv().unwrap();
@@ -224,7 +239,13 @@ fn a_peer_that_never_came() {
     let (mut world, _silent) = alone();
     let end = ended(&mut world, |world| &mut world.a);
     assert!(
-        matches!(end, LinkEnd::GaveUp(EndReason::TimedOut(_))),
+        matches!(
+            end,
+            LinkEnd::GaveUp {
+                why: EndReason::TimedOut(_),
+                ..
+            }
+        ),
         "{end:?}"
     );
     world.all_reported([0, 0]);
@@ -251,9 +272,24 @@ fn hears(messages: &[Vec<u8>]) -> (World, LinkEnd) {
 #[test]
 fn garbage_ends_the_link() {
     let (world, end) = hears(&[b"GET / HTTP/1.1\r\n\r\n".to_vec()]);
-    assert_eq!(end, LinkEnd::GaveUp(EndReason::PeerLost));
+    assert_eq!(end.why(), Some(EndReason::PeerLost));
     let error = world.a.link.exchange_error().unwrap().to_string();
     assert!(error.contains("speaks another protocol"), "{error}");
+}
+
+/// An end that throws its peer out says so, while the exchange still carries it.
+#[test]
+fn a_peer_that_talks_nonsense_learns_why() {
+    let (mut world, mut hostile) = alone();
+    hostile.send(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    ended(&mut world, |world| &mut world.a);
+    let mut bytes = [0; Message::MAX_BYTES];
+    let mut last = None;
+    while let Ok(Some(length)) = hostile.receive(&mut bytes) {
+        last = Some(Message::from_bytes(&bytes[..length]).unwrap());
+    }
+    let why = bellwire::fault::Fault::PeerLost.without_circumstances();
+    assert_eq!(last, Some(Message::GaveUp(why)));
 }
 
 /// Well-formed nonsense: epochs that race on, queue pairs that are not there, counts that cannot be.
@@ -280,7 +316,7 @@ fn a_peer_that_lies_gets_nowhere() {
         ]
     });
     let (_, end) = hears(&lies.collect::<Vec<_>>());
-    assert!(matches!(end, LinkEnd::GaveUp(_)), "{end:?}");
+    assert!(matches!(end, LinkEnd::GaveUp { .. }), "{end:?}");
 }
 
 /// What was posted goes on, unsignalled requests too; receives come back.
@@ -311,10 +347,7 @@ fn drain() {
     assert_eq!((counters.not_executed, counters.recv_not_executed), (0, 3));
     assert_eq!(world.a.slab.outstanding(), 0);
     world.settle();
-    assert_eq!(
-        world.b.state(),
-        LinkState::Ended(LinkEnd::GaveUp(EndReason::PeerClosed))
-    );
+    assert_eq!(world.b.state().why(), Some(EndReason::PeerClosed));
     let words: Vec<_> = world.b.received().iter().map(|&(.., word)| word).collect();
     assert_eq!(words, [10, 11, 12]);
     world.all_reported_at_b();
@@ -411,10 +444,7 @@ fn a_peer_that_closes_and_one_that_is_lost() {
         } else {
             EndReason::PeerLost
         };
-        assert_eq!(
-            ended(&mut world, |world| &mut world.a),
-            LinkEnd::GaveUp(why)
-        );
+        assert_eq!(ended(&mut world, |world| &mut world.a).why(), Some(why));
         let expected = (!orderly).then_some(Fault::PeerLost);
         assert_eq!(met.try_recv().ok(), expected);
         let expected = (!orderly).then_some(End::GaveUp(why));

@@ -52,6 +52,8 @@ pub struct Plan {
     /// The reason for the current further attempt.
     failed: Option<EndReason>,
     last: Fault,
+    /// The fault that the current run began with, or the last one if none is under way.
+    first: Option<Fault>,
 }
 
 impl Plan {
@@ -78,7 +80,14 @@ impl Plan {
             degraded: None,
             failed: None,
             last: Fault::PeerRecovery,
+            first: None,
         }
+    }
+
+    /// The fault that the current run began with, or the last one if none is under way: what follows from it
+    /// never replaces it. `None` for a first connection.
+    pub fn first(&self) -> Option<Fault> {
+        self.first
     }
 
     /// Whether there is a step to take or an end to report.
@@ -132,6 +141,9 @@ impl Plan {
         }
         let recovery = classify(fault).recovery;
         if closes(recovery) {
+            if self.phase == Phase::Idle {
+                self.first = Some(fault);
+            }
             return self.give_up(EndReason::Fault(fault));
         }
         let needs = Needs::of(recovery, self.setup);
@@ -141,7 +153,10 @@ impl Plan {
         self.last = fault;
         match self.phase {
             Phase::Running => self.merge(needs, now),
-            Phase::Idle => self.begin(needs, now),
+            Phase::Idle => {
+                self.first = Some(fault);
+                self.begin(needs, now);
+            }
             // The end is returned first.
             _ => self.later |= needs,
         }
@@ -152,6 +167,7 @@ impl Plan {
     pub fn connect(&mut self, now: Duration) {
         self.queues.peer_knows = false;
         self.fault(Fault::PeerRecovery, now);
+        self.first = None;
     }
 
     /// Returns what to do now.
@@ -161,6 +177,7 @@ impl Plan {
                 Phase::Idle if self.later.is_empty() => return Next::Idle,
                 Phase::Idle => {
                     let needs = core::mem::replace(&mut self.later, Needs::empty());
+                    self.first = Some(self.last);
                     self.begin(needs, now);
                 }
                 Phase::Ended(end) => {
@@ -213,14 +230,12 @@ impl Plan {
             StepResult::Pending => self.pending = true,
             StepResult::Done => self.finish(step, false, now),
             StepResult::Changed => self.finish(step, step == Step::Resolve, now),
-            StepResult::PeerClosed | StepResult::PeerLost | StepResult::PeerRestarted => match self
-                .phase
-            {
-                Phase::GivingUp(_) => self.finish(step, false, now),
-                _ if result == StepResult::PeerClosed => self.give_up(EndReason::PeerClosed),
-                _ if result == StepResult::PeerRestarted => self.give_up(EndReason::PeerRestarted),
-                _ => self.give_up(EndReason::PeerLost),
-            },
+            StepResult::PeerClosed => self.peer_left(step, EndReason::PeerClosed, now),
+            StepResult::PeerLost => self.peer_left(step, EndReason::PeerLost, now),
+            StepResult::PeerRestarted => self.peer_left(step, EndReason::PeerRestarted, now),
+            StepResult::PeerGaveUp(named) => {
+                self.peer_left(step, EndReason::PeerGaveUp(named), now);
+            }
             StepResult::Failed(fault) => {
                 // An error number concerns only the step, unless it means that the device is gone.
                 if !matches!(fault, Fault::Errno(_)) || closes(classify(fault).recovery) {
@@ -231,6 +246,21 @@ impl Plan {
                     self.stumble(step, EndReason::Failed(step, fault), now);
                 }
             }
+        }
+    }
+
+    fn peer_left(&mut self, step: Step, why: EndReason, now: Duration) {
+        match self.phase {
+            Phase::GivingUp(_) => self.finish(step, false, now),
+            _ => self.give_up(why),
+        }
+    }
+
+    /// Why it was given up, or is being given up.
+    pub(crate) fn gives_up(&self) -> Option<EndReason> {
+        match self.phase {
+            Phase::GivingUp(why) | Phase::GivenUp(why) => Some(why),
+            _ => None,
         }
     }
 

@@ -85,7 +85,7 @@ pub use limits::Limits;
 pub use machine::Plan;
 pub use step::Step;
 
-use super::Fault;
+use super::{Fault, FaultCode};
 use core::fmt;
 use core::time::Duration;
 
@@ -132,6 +132,8 @@ pub enum StepResult {
     PeerLost,
     /// Another process replies in place of the peer.
     PeerRestarted,
+    /// The peer has given up, for this reason of its own.
+    PeerGaveUp(FaultCode),
 }
 
 /// How a recovery ended.
@@ -163,6 +165,24 @@ pub enum EndReason {
     PeerLost,
     /// Another process replies in place of the peer.
     PeerRestarted,
+    /// The peer has given the link up, for this reason of its own.
+    PeerGaveUp(FaultCode),
+}
+
+impl EndReason {
+    /// The fault that explains it; `first` is the fault that the recovery began with. `None` if the peer has
+    /// ended the link, and needs no explanation.
+    pub fn fault(self, first: Option<Fault>) -> Option<Fault> {
+        match self {
+            Self::Fault(fault) => Some(fault),
+            Self::Failed(_, fault) | Self::FaultsKeepComing(fault) => Some(first.unwrap_or(fault)),
+            // What Linux calls it: the same as of a connection that nobody answers.
+            Self::TimedOut(_) => Some(first.unwrap_or(Fault::Errno(110))),
+            Self::PeerLost => Some(Fault::PeerLost),
+            Self::PeerRestarted => Some(Fault::PeerRestarted),
+            Self::PeerClosed | Self::PeerGaveUp(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for EndReason {
@@ -183,6 +203,13 @@ impl fmt::Display for EndReason {
             Self::PeerClosed => f.write_str("the peer has closed the connection"),
             Self::PeerLost => f.write_str("the peer cannot be reached any more"),
             Self::PeerRestarted => f.write_str("another process answers in the peer's place"),
+            Self::PeerGaveUp(named) => {
+                let text = named.fault().text();
+                write!(
+                    f,
+                    "the peer has given the link up, and says: {named}: {text}"
+                )
+            }
         }
     }
 }

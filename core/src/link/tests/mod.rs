@@ -13,6 +13,8 @@ use crate::fault::{EventType, Fault};
 use crate::wr::WrOpcode;
 use chance::Chance;
 use core::time::Duration;
+use std::string::ToString;
+use world::RETRY;
 
 const QP_FATAL: Fault = Fault::Event(EventType::QpFatal);
 
@@ -206,8 +208,8 @@ fn a_silent_peer_is_given_up_in_time() {
         let deadline = world.ends[0].protocol.deadline();
         world.now = deadline.expect("it waits");
     }
-    let end = LinkEnd::GaveUp(EndReason::TimedOut(Step::Exchange));
-    assert_eq!(world.ended()[0], Some(end));
+    let end = world.ended()[0].and_then(LinkEnd::why);
+    assert_eq!(end, Some(EndReason::TimedOut(Step::Exchange)));
     assert!(world.now - start <= Limits::default().max_duration());
 }
 
@@ -216,22 +218,76 @@ fn each_end_learns_how_the_other_ended() {
     let mut world = connected(4);
     world.close(0, Duration::ZERO);
     world.settle();
-    let closed = LinkEnd::GaveUp(EndReason::PeerClosed);
-    assert_eq!(world.ended(), [Some(LinkEnd::Closed), Some(closed)]);
+    let why = |world: &Chance| world.ended().map(|end| end.and_then(LinkEnd::why));
+    let closed = Some(EndReason::PeerClosed);
+    assert_eq!(world.ended()[0], Some(LinkEnd::Closed));
+    assert_eq!(why(&world)[1], closed);
 
     let mut world = connected(5);
     world.restart(0);
     world.settle();
-    let restarted = LinkEnd::GaveUp(EndReason::PeerRestarted);
-    assert_eq!(world.ended()[1], Some(restarted));
+    assert_eq!(why(&world)[1], Some(EndReason::PeerRestarted));
     // The new process may have connected to the end that has ended, so it is told.
-    assert_eq!(world.ended()[0], Some(closed));
+    let restarted = Fault::PeerRestarted.without_circumstances();
+    assert_eq!(why(&world)[0], Some(EndReason::PeerGaveUp(restarted)));
 
     let mut world = connected(6);
     world.ends.iter_mut().for_each(|end| end.cut = true);
     world.settle();
-    let lost = LinkEnd::GaveUp(EndReason::PeerLost);
-    assert_eq!(world.ended(), [Some(lost); 2]);
+    assert_eq!(why(&world), [Some(EndReason::PeerLost); 2]);
+}
+
+/// An end that gives up says why, whatever the fault.
+#[test]
+fn a_peer_that_is_given_up_learns_why() {
+    for fault in [
+        Fault::RecvLimitExceeded,
+        Fault::Event(EventType::DeviceFatal),
+    ] {
+        let mut world = connected(8);
+        let (now, end) = (world.now, &mut world.ends[0]);
+        end.protocol.fault(fault, now);
+        world.settle();
+        let reported = EndReason::PeerGaveUp(fault.without_circumstances());
+        let ends = world.ended().map(|end| end.unwrap());
+        assert_eq!(ends[0].why(), Some(EndReason::Fault(fault)));
+        assert_eq!(ends[1].why(), Some(reported));
+        assert!(ends[1].to_string().contains(&*fault.name()), "{}", ends[1]);
+    }
+}
+
+/// What follows from a fault never hides it.
+#[test]
+fn the_first_fault_is_named_at_the_end() {
+    let mut world = connected(9);
+    let first = RETRY;
+    let (now, end) = (world.now, &mut world.ends[0]);
+    end.protocol.fault(first, now);
+    world.chaos = false;
+    for _ in 0..10_000 {
+        while world.drive(0) {}
+        if world.ended()[0].is_some() {
+            break;
+        }
+        world.now = world.ends[0].protocol.deadline().expect("it waits");
+        // A fault that comes later changes nothing.
+        let (now, end) = (world.now, &mut world.ends[0]);
+        end.protocol.fault(Fault::Event(EventType::QpFatal), now);
+    }
+    let end = world.ended()[0].unwrap();
+    let why = EndReason::TimedOut(Step::Exchange);
+    assert_eq!(
+        end,
+        LinkEnd::GaveUp {
+            why,
+            first: Some(first)
+        }
+    );
+    let text = end.to_string();
+    assert!(
+        text.contains("exchange") && text.contains("RETRY_EXC_ERR"),
+        "{text}"
+    );
 }
 
 /// The peer fails when the path was probed already, but the link is not yet open again: the link takes that as

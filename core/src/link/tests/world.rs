@@ -5,7 +5,7 @@ use super::end::{End, Packet, Qp, Sent, Violation};
 use crate::fault::outcome::{Outcome, Replay, consumes_receive};
 use crate::fault::plan::{Limits, Step, StepResult};
 use crate::fault::{Errno, Fault, WcStatus, WorkQueue};
-use crate::link::{Action, ConnInfo, Endpoint, LinkEnd, LocalInfo};
+use crate::link::{Action, ConnInfo, Endpoint, LinkEnd, LocalInfo, PeerLoss};
 use crate::wr::QpType;
 use core::time::Duration;
 
@@ -100,7 +100,7 @@ impl World {
             Some(message) => _ = end.protocol.receive(message),
             None => {
                 if end.cut && !end.protocol.peer_gone() {
-                    end.protocol.lost(false);
+                    end.protocol.lost(PeerLoss::Unreachable);
                     return true;
                 }
                 return false;

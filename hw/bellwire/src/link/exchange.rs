@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::memory::fork::Life;
-use bellwire_core::link::FormatError;
+use bellwire_core::fault::Fault;
+use bellwire_core::link::{FormatError, Message};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -113,6 +114,12 @@ impl From<FormatError> for ExchangeError {
     fn from(error: FormatError) -> Self {
         Self::Format(error)
     }
+}
+
+/// Tells the peer that there will be no link, and why, as far as the exchange still carries it.
+pub(super) fn refuse(exchange: &mut dyn Exchange, why: Fault) {
+    let message = Message::GaveUp(why.without_circumstances());
+    let _gone = exchange.send(&message.to_bytes());
 }
 
 /// One direction of the exchange.

@@ -2,7 +2,7 @@
 
 use super::active_queues::{ActiveQueues, create_cq, done};
 use super::completion::{LinkCompletion, LinkEnd};
-use super::exchange::Exchange;
+use super::exchange::{Exchange, refuse};
 use super::init::{LinkInit, RecoverIn};
 use super::member::{Delivery, Member, StateOwner};
 use super::state::{Events, RecoveryState};
@@ -15,6 +15,7 @@ use crate::memory::fork::Life;
 use crate::pd::Pd;
 use crate::pinned::{boxed, headroom};
 use bellwire_core::fault::Fault;
+use bellwire_core::fault::plan::EndReason;
 use bellwire_core::queue::Completion;
 use bellwire_provider::backoff::Backoff;
 use bellwire_provider::thread::Uncancelled;
@@ -31,6 +32,16 @@ pub enum LinkState {
     Ready,
     /// It has been given up or closed, and everything has been reported.
     Ended(LinkEnd),
+}
+
+impl LinkState {
+    /// Why it was given up; `None` if it was not.
+    pub fn why(self) -> Option<EndReason> {
+        match self {
+            Self::Ended(end) => end.why(),
+            _ => None,
+        }
+    }
 }
 
 /// How many polls that find something count as one that finds nothing: a check takes system calls.
@@ -71,19 +82,10 @@ impl Link {
         init: LinkInit,
         mut exchange: impl Exchange + 'static,
     ) -> Result<Self, Error> {
-        headroom()?;
         let check_every = init.check_every.max(1);
-        let sleep = match init.waitable {
-            true => {
-                let sleep = Sleep::new(pd.device())?;
-                sleep.listen(&mut exchange)?;
-                Some(sleep)
-            }
-            false => None,
-        };
+        let (sleep, cq, active) = Self::queues(pd, &init, &mut exchange)
+            .inspect_err(|error| refuse(&mut exchange, RecoveryState::fault_of(error)))?;
         let wake = sleep.as_ref().map(|sleep| sleep.wake.clone());
-        let mut cq = create_cq(pd, &init, wake.as_ref())?;
-        let active = ActiveQueues::new(pd, &init, &mut cq, None, init.cq_entries.is_none())?;
         let state = RecoveryState::new(pd, init, Box::new(exchange), wake, Events::Own)?;
         let state = boxed(state)?;
         state.watch(active.qp.qp_num(), cq.cqn());
@@ -99,6 +101,27 @@ impl Link {
             life: Life::current(),
             waiters: Waiters::default(),
         })
+    }
+
+    /// Makes what a link needs besides its exchange.
+    fn queues(
+        pd: &Pd,
+        init: &LinkInit,
+        exchange: &mut dyn Exchange,
+    ) -> Result<(Option<Sleep>, Cq, ActiveQueues), Error> {
+        headroom()?;
+        let sleep = match init.waitable {
+            true => {
+                let sleep = Sleep::new(pd.device())?;
+                sleep.listen(exchange)?;
+                Some(sleep)
+            }
+            false => None,
+        };
+        let wake = sleep.as_ref().map(|sleep| sleep.wake.clone());
+        let mut cq = create_cq(pd, init, wake.as_ref())?;
+        let active = ActiveQueues::new(pd, init, &mut cq, None, init.cq_entries.is_none())?;
+        Ok((sleep, cq, active))
     }
 
     /// Passes up to `limit` outcomes to `each`, and returns their number. Advances a recovery that is

@@ -128,6 +128,8 @@ pub struct RecoveryReport {
     pub replayed: u32,
     /// Requests reported as other than executed because of it.
     pub reported: u32,
+    /// The fault that it began with; `None` for the first connection.
+    pub first: Option<Fault>,
 }
 
 /// A callback of the program.

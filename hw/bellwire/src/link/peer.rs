@@ -4,7 +4,7 @@ use super::exchange::{Exchange, ExchangeError};
 use crate::device::Device;
 use crate::error::Error;
 use crate::panics::Panics;
-use bellwire_core::link::{Message, PeerError, Protocol};
+use bellwire_core::link::{Message, PeerError, PeerLoss, Protocol};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -150,7 +150,11 @@ impl Peer {
     }
 
     fn fail(&mut self, error: ExchangeError, protocol: &mut Protocol) {
-        protocol.lost(matches!(error, ExchangeError::Restarted));
+        protocol.lost(match error {
+            ExchangeError::Restarted => PeerLoss::Restarted,
+            ExchangeError::Format(_) | ExchangeError::TooLong => PeerLoss::Invalid,
+            _ => PeerLoss::Unreachable,
+        });
         if !self.is_unreachable() {
             self.error = Some(error);
         }

@@ -457,6 +457,7 @@ impl RecoveryState {
             epoch: self.protocol.epoch(),
             replayed: std::mem::take(&mut self.replayed),
             reported: std::mem::take(&mut self.reported),
+            first: self.protocol.first(),
         };
         if let Some(hook) = &mut self.hooks.on_recovered {
             self.panics.catch(|| hook(&report));

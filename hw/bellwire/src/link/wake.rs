@@ -99,7 +99,7 @@ impl Sleep {
     }
 
     /// Wakes for messages of the exchange, too.
-    pub fn listen(&self, exchange: &mut impl Exchange) -> Result<(), Error> {
+    pub fn listen(&self, exchange: &mut dyn Exchange) -> Result<(), Error> {
         match exchange.set_waker(Waker::from(self.wake.bell.clone()))? {
             true => Ok(()),
             false => exchange.fd().map_or(Ok(()), |fd| self.watch(fd)),

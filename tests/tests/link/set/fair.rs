@@ -8,7 +8,7 @@ use bellwire::event::EventType;
 use bellwire::fault::Fault;
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::fault::plan::EndReason;
-use bellwire::link::{LinkEnd, LinkInit, LinkState};
+use bellwire::link::{LinkInit, LinkState};
 use bellwire::wqe::{Nop, Send};
 use bellwire_tests::fixture::SIGNALED;
 use std::time::Duration;
@@ -200,7 +200,9 @@ fn a_peer_that_closes_is_heard() {
         let (id, client) = &mut busy.world.clients[at];
         let id = *id;
         client.link.close(Duration::ZERO);
-        let ended = LinkState::Ended(LinkEnd::GaveUp(EndReason::PeerClosed));
-        busy.until("ended", |world| world.set.state(id) == Ok(ended));
+        let closed = Some(EndReason::PeerClosed);
+        busy.until("ended", |world| {
+            world.set.state(id).unwrap().why() == closed
+        });
     }
 }

@@ -244,7 +244,10 @@ fn a_device_fails() {
         let state = world.set.state(*id);
         let fatal = matches!(
             state,
-            Ok(LinkState::Ended(LinkEnd::GaveUp(EndReason::Fault(_))))
+            Ok(LinkState::Ended(LinkEnd::GaveUp {
+                why: EndReason::Fault(_),
+                ..
+            }))
         );
         assert!(fatal, "{state:?}");
         assert!(world.changes.contains(&(*id, state.unwrap())));

@@ -2,10 +2,14 @@
 
 use super::world::{SetWorld, set_init};
 use crate::world::{BLOCK, End, init};
+use bellwire::connect::Message;
 use bellwire::connect::tcp::{Connection, Listener};
+use bellwire::fault::Fault;
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::fault::plan::EndReason;
-use bellwire::link::{JoinError, LinkEnd, LinkId, LinkSet, LinkSetInit, LinkState, NoLink, pair};
+use bellwire::link::{
+    Exchange, JoinError, LinkEnd, LinkId, LinkSet, LinkSetInit, LinkState, NoLink, pair,
+};
 use bellwire::wqe::Send;
 use bellwire::{Device, Error};
 use bellwire_tests::fixture::DEADLINE;
@@ -68,8 +72,7 @@ fn the_handle_of_a_removed_link_reaches_no_other() {
     assert_eq!(world.set.remove(gone), Err(NoLink));
     world.poll();
     peer.poll();
-    let closed = LinkState::Ended(LinkEnd::GaveUp(EndReason::PeerClosed));
-    assert_eq!(peer.state(), closed);
+    assert_eq!(peer.state().why(), Some(EndReason::PeerClosed));
     world.talk();
     // The slot is used again.
     let next = world.join(&init());
@@ -118,8 +121,15 @@ fn a_link_is_removed_with_requests_in_flight() {
 #[test]
 fn a_full_set_says_what_to_do() {
     let mut world = SetWorld::unconnected(2, set_init(2), &init());
-    let error = world.set.join(init(), pair().0).unwrap_err();
+    let (here, mut there) = pair();
+    let error = world.set.join(init(), here).unwrap_err();
     assert!(matches!(error, JoinError::Full { links: 2 }), "{error:?}");
+    // The peer learns it.
+    let mut bytes = [0; Message::MAX_BYTES];
+    let length = there.receive(&mut bytes).unwrap().expect("a message");
+    let full = Fault::Errno(libc::ENOSPC).without_circumstances();
+    let told = Message::from_bytes(&bytes[..length]);
+    assert_eq!(told, Ok(Message::GaveUp(full)));
     assert!(error.to_string().contains("remove"), "{error}");
     // One that cannot be created takes no room.
     world.set.remove(world.clients[0].0).unwrap();
@@ -178,9 +188,9 @@ fn a_peer_closes() {
     let mut world = SetWorld::new(3);
     let (id, _) = world.clients.remove(2);
     world.poll();
-    let closed = LinkState::Ended(LinkEnd::GaveUp(EndReason::PeerClosed));
-    assert_eq!(world.set.state(id), Ok(closed));
-    assert_eq!(world.changes.last(), Some(&(id, closed)));
+    let ended = world.set.state(id).unwrap();
+    assert_eq!(ended.why(), Some(EndReason::PeerClosed));
+    assert_eq!(world.changes.last(), Some(&(id, ended)));
     world.talk();
 }
 

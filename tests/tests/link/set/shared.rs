@@ -465,17 +465,15 @@ fn a_flooding_peer_loses_its_link() {
     assert_eq!(held.len(), 8);
     world.go(0, 5);
     held.extend(world.poll());
-    let exceeded = EndReason::Fault(bellwire::fault::Fault::RecvLimitExceeded);
-    let ended = LinkState::Ended(LinkEnd::GaveUp(exceeded));
-    assert_eq!(world.world.set.state(flooding), Ok(ended));
+    let exceeded = bellwire::fault::Fault::RecvLimitExceeded;
+    let ended = world.world.set.state(flooding).unwrap();
+    assert_eq!(ended.why(), Some(EndReason::Fault(exceeded)));
     assert_eq!(world.world.set.state(other), Ok(LinkState::Ready));
     world.world.settle();
     let (_, client) = world.world.clients.remove(0);
-    assert!(
-        matches!(client.state(), LinkState::Ended(_)),
-        "{:?}",
-        client.state()
-    );
+    // Its peer says why.
+    let reported = EndReason::PeerGaveUp(exceeded.without_circumstances());
+    assert_eq!(client.state().why(), Some(reported));
     // What was received is reported as executed, at both ends.
     assert_eq!(held.len(), 9);
     let done = (0..6).map(|wr_id| (wr_id, Outcome::Done));

@@ -3,8 +3,9 @@
 use super::world::SOON;
 use bellwire::Device;
 use bellwire::connect::cm::{Connector, Incoming, Listener, Retry};
+use bellwire::fault::Fault;
 use bellwire::fault::plan::EndReason;
-use bellwire::link::{Exchange, Link, LinkEnd, LinkInit, LinkState};
+use bellwire::link::{Exchange, Link, LinkInit, LinkState};
 use bellwire::soft::Mode;
 use bellwire_tests::fixture::{self, until};
 use std::time::{Duration, Instant};
@@ -102,8 +103,15 @@ fn a_client_that_falls_silent_makes_room() {
         poll(&mut link);
         matches!(link.state(), LinkState::Ended(_))
     });
-    let lost = LinkEnd::GaveUp(EndReason::PeerLost);
-    assert_eq!(link.state(), LinkState::Ended(lost));
+    assert_eq!(link.state().why(), Some(EndReason::PeerLost));
+    // Should it come back, it learns why.
+    until("the end of the client's link", || {
+        assert!(world.listener.accept().unwrap().is_none());
+        poll(&mut silent[0]);
+        matches!(silent[0].state(), LinkState::Ended(_))
+    });
+    let late = Fault::Errno(libc::ETIMEDOUT).without_circumstances();
+    assert_eq!(silent[0].state().why(), Some(EndReason::PeerGaveUp(late)));
     let mut client = [world.ask()];
     let incoming = world.accept(&mut client);
     let mut served = world.link(incoming);

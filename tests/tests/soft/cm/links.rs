@@ -343,9 +343,9 @@ fn end_of(end: &mut End) -> LinkEnd {
     }
 }
 
-const PEER_CLOSED: LinkEnd = LinkEnd::GaveUp(EndReason::PeerClosed);
-const PEER_LOST: LinkEnd = LinkEnd::GaveUp(EndReason::PeerLost);
-const PEER_RESTARTED: LinkEnd = LinkEnd::GaveUp(EndReason::PeerRestarted);
+const PEER_CLOSED: Option<EndReason> = Some(EndReason::PeerClosed);
+const PEER_LOST: Option<EndReason> = Some(EndReason::PeerLost);
+const PEER_RESTARTED: Option<EndReason> = Some(EndReason::PeerRestarted);
 
 fn worlds() -> [World; 2] {
     [World::alone(), World::of_a_fabric()].map(|world| World {
@@ -369,13 +369,39 @@ fn a_link_that_is_closed_ends_the_other() {
             client.link.poll(16, |_| ());
             matches!(client.link.state(), LinkState::Ended(_))
         });
-        assert_eq!(end_of(&mut client), PEER_CLOSED);
+        assert_eq!(end_of(&mut client).why(), PEER_CLOSED);
         let (client, mut server) = world.pair(&mut listener);
         drop(client);
-        assert_eq!(end_of(&mut server), PEER_CLOSED);
+        assert_eq!(end_of(&mut server).why(), PEER_CLOSED);
         let (mut client, mut server) = world.pair(&mut listener);
         client.link.drain(Duration::from_secs(1), |_| ());
-        assert_eq!(end_of(&mut server), PEER_CLOSED);
+        assert_eq!(end_of(&mut server).why(), PEER_CLOSED);
+    }
+}
+
+/// A link that this end throws out learns why, also after this end has dropped its own.
+#[test]
+fn a_link_that_is_given_up_tells_the_other_why() {
+    let fault = bellwire::fault::Fault::RecvLimitExceeded;
+    let why = Some(EndReason::PeerGaveUp(fault.without_circumstances()));
+    for world in worlds() {
+        let mut listener = world.listener();
+        for dropped in [false, true] {
+            let (mut client, mut server) = world.pair(&mut listener);
+            server.link.report(fault);
+            assert_eq!(end_of(&mut server).why(), Some(EndReason::Fault(fault)));
+            let _server = (!dropped).then_some(server);
+            until("the end", || {
+                assert!(listener.accept().unwrap().is_none());
+                client.link.poll(16, |_| ());
+                matches!(client.link.state(), LinkState::Ended(_))
+            });
+            assert_eq!(end_of(&mut client).why(), why);
+        }
+        let (mut client, mut server) = world.pair(&mut listener);
+        client.link.report(fault);
+        assert_eq!(end_of(&mut client).why(), Some(EndReason::Fault(fault)));
+        assert_eq!(end_of(&mut server).why(), why);
     }
 }
 
@@ -395,7 +421,7 @@ fn a_connector_that_is_gone_is_lost_at_once() {
         });
         message(&mut server, &mut client, 2);
         drop(client);
-        assert_eq!(end_of(&mut server), PEER_LOST);
+        assert_eq!(end_of(&mut server).why(), PEER_LOST);
     }
 }
 
@@ -412,7 +438,7 @@ fn a_listener_that_comes_back_as_another_has_restarted() {
             client.link.poll(16, |_| ());
             matches!(client.link.state(), LinkState::Ended(_))
         });
-        assert_eq!(end_of(&mut client), PEER_RESTARTED);
+        assert_eq!(end_of(&mut client).why(), PEER_RESTARTED);
         // A new link is one of the new listener's.
         world.pair(&mut listener);
     }

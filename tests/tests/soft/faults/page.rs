@@ -214,6 +214,7 @@ fn families(to: &mut String) {
         Fault::PeerClosed,
         Fault::PeerLost,
         Fault::PeerRestarted,
+        Fault::PeerGaveUp(Fault::RecvLimitExceeded.without_circumstances()),
     ] {
         fault(to, reported, "");
     }

@@ -1,7 +1,7 @@
 //! How links come to a set.
 
 use super::super::active_queues::ActiveQueues;
-use super::super::exchange::Exchange;
+use super::super::exchange::{Exchange, refuse};
 use super::super::handle::LinkState;
 use super::super::init::{LinkInit, RecoverIn};
 use super::super::member::Member;
@@ -14,6 +14,7 @@ use super::{LinkId, LinkSet};
 use crate::error::Error;
 use crate::event::Element;
 use crate::pinned::{boxed, headroom, no_memory, room_for, room_in_queue};
+use bellwire_core::fault::Fault;
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
@@ -31,6 +32,17 @@ pub enum JoinError {
     Recovering,
     /// The link cannot be created.
     Link(Error),
+}
+
+impl JoinError {
+    /// What the peer is told.
+    fn fault(&self) -> Fault {
+        match self {
+            Self::Full { .. } => Fault::Errno(libc::ENOSPC),
+            Self::Recovering => Fault::Errno(libc::EBUSY),
+            Self::Link(error) => RecoveryState::fault_of(error),
+        }
+    }
 }
 
 impl fmt::Display for JoinError {
@@ -88,19 +100,25 @@ impl LinkSet {
     /// set, whatever `init` says.
     ///
     /// # Errors
-    /// [`JoinError`]; the exchange is dropped.
+    /// [`JoinError`]; the peer is told, and the exchange is dropped.
     pub fn join(
         &mut self,
         init: LinkInit,
         exchange: impl Exchange + 'static,
     ) -> Result<LinkId, JoinError> {
-        self.join_boxed(init, Box::new(exchange))
+        let mut exchange: Option<Box<dyn Exchange>> = Some(Box::new(exchange));
+        self.join_boxed(init, &mut exchange).inspect_err(|error| {
+            if let Some(exchange) = &mut exchange {
+                refuse(&mut **exchange, error.fault());
+            }
+        })
     }
 
+    /// Takes the exchange when nothing but memory for the link can be missing any more.
     fn join_boxed(
         &mut self,
         init: LinkInit,
-        mut exchange: Box<dyn Exchange>,
+        given: &mut Option<Box<dyn Exchange>>,
     ) -> Result<LinkId, JoinError> {
         headroom()?;
         self.make_room()?;
@@ -128,6 +146,7 @@ impl LinkSet {
         // At once: another thread of the device may look for events at any time.
         let dispatcher = &self.pd.device().links;
         dispatcher.watch_also(self.mailbox, own);
+        let mut exchange = given.take().expect("given by the caller");
         let heard = self.attention.listen(index, &mut *exchange);
         let events = Events::OfSet {
             mailbox: self.mailbox,

@@ -372,12 +372,13 @@ impl Outgoing {
                 Ok(Ok(()))
             }
             EventKind::Rejected { private_data, .. }
-                if let Some(Refusal { listener }) = Refusal::from_bytes(&private_data) =>
+                if let Some(Refusal { listener, why }) = Refusal::from_bytes(&private_data) =>
             {
                 if self.listener.is_some_and(|known| known != listener) {
                     return Err(ExchangeError::Restarted);
                 }
-                self.inbox.put(Message::Closing);
+                self.inbox
+                    .put(why.map_or(Message::Closing, Message::GaveUp));
                 // There is no peer left to ask.
                 self.ours = None;
                 self.leave();
@@ -439,11 +440,15 @@ impl Exchange for Outgoing {
                 self.leave();
             }
             Message::Ready { epoch } => self.ready = Some(epoch),
-            Message::Closing => {
+            parting @ (Message::Closing | Message::GaveUp(_)) => {
                 self.ours = None;
+                let why = match parting {
+                    Message::GaveUp(why) => Some(why),
+                    _ => None,
+                };
                 if let Some((id, true)) = self.notice.take() {
                     let session = self.session;
-                    let _lost = id.lookup(&Notice { session }.to_bytes());
+                    let _lost = id.lookup(&Notice { session, why }.to_bytes());
                 }
                 self.leave();
                 self.held = None;

@@ -9,7 +9,8 @@ use crate::link::ExchangeError;
 pub(super) struct Inbox {
     info: Option<RecoveryInfo>,
     ready: Option<u64>,
-    closing: bool,
+    /// The last message.
+    parting: Option<Message>,
 }
 
 impl Inbox {
@@ -21,12 +22,12 @@ impl Inbox {
                 self.ready = None;
             }
             Message::Ready { epoch } => self.ready = Some(epoch),
-            Message::Closing => self.closing = true,
+            Message::Closing | Message::GaveUp(_) => self.parting = Some(message),
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.info.is_none() && self.ready.is_none() && !self.closing
+        self.info.is_none() && self.ready.is_none() && self.parting.is_none()
     }
 
     fn take(&mut self) -> Option<Message> {
@@ -36,7 +37,7 @@ impl Inbox {
         if let Some(epoch) = self.ready.take() {
             return Some(Message::Ready { epoch });
         }
-        std::mem::take(&mut self.closing).then_some(Message::Closing)
+        self.parting.take()
     }
 
     /// Passes the next message to a link.

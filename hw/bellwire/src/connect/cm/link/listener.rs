@@ -19,11 +19,12 @@ use crate::link::{Exchange, ExchangeError};
 use crate::memory::fork::Life;
 use crate::pinned::headroom;
 use crate::pinned::room_in;
+use bellwire_core::fault::FaultCode;
 use bellwire_provider::backoff::sleep;
 use bellwire_provider::entropy;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -31,6 +32,9 @@ use std::time::{Duration, Instant};
 
 /// How long to wait after the system failed to return events.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Reasons of links that were dropped here that are kept for their peers.
+const GIVEN_UP: usize = 64;
 
 /// Accepts the links of many [`Connector`](super::Connector)s. Each [`Incoming`] is the exchange of one
 /// [`Link`](crate::link::Link). Polling any of these links, or accepting, handles the events of all.
@@ -71,6 +75,8 @@ struct Desk {
     watcher: Option<Watcher>,
     /// The listener is gone: new links are refused.
     closed: bool,
+    /// Why the last links that were given up and dropped were given up: their peers ask for them again.
+    given_up: VecDeque<(u64, FaultCode)>,
     retry: Retry,
 }
 
@@ -105,6 +111,7 @@ impl Listener {
             rung: false,
             watcher: None,
             closed: false,
+            given_up: VecDeque::with_capacity(GIVEN_UP),
             retry,
         };
         let failed = |error: Errno| Error::io("make an epoll descriptor", error.into());
@@ -345,9 +352,11 @@ impl Desk {
     fn handle(&mut self, event: Event) {
         if let EventKind::LookupRequest { private_data, .. } = event.kind() {
             // Dropping its id rejects the lookup; the sender does not wait for a response.
-            let session = Notice::from_bytes(private_data).map(|notice| notice.session);
-            if let Some(session) = session.and_then(|number| self.sessions.get_mut(&number)) {
-                session.inbox.put(Message::Closing);
+            if let Some(Notice { session, why }) = Notice::from_bytes(private_data)
+                && let Some(session) = self.sessions.get_mut(&session)
+            {
+                let parting = why.map_or(Message::Closing, Message::GaveUp);
+                session.inbox.put(parting);
                 session.gone = true;
                 session.wake();
             }
@@ -382,11 +391,13 @@ impl Desk {
             return;
         };
         let listener = self.number;
-        let refusal = Refusal { listener }.to_bytes();
+        let refused = |why| Refusal { listener, why }.to_bytes();
         if !self.sessions.contains_key(&said.session) {
             // A link that was connected once, and was dropped here, cannot start over.
             if self.closed || said.again {
-                let _gone = id.reject(&refusal);
+                let mut given_up = self.given_up.iter();
+                let this = given_up.find(|(session, _)| *session == said.session);
+                let _gone = id.reject(&refused(this.map(|(_, why)| *why)));
                 return;
             }
             let (sessions, by_id) = (&mut self.sessions, &mut self.by_id);
@@ -415,7 +426,7 @@ impl Desk {
         }
         let session = self.sessions.entry(said.session).or_default();
         if session.closed || session.late {
-            let _gone = id.reject(&refusal);
+            let _gone = id.reject(&refused(session.given_up()));
             return;
         }
         session.listener = listener;
@@ -538,6 +549,12 @@ impl Drop for Incoming {
         } = &mut *desk;
         let ours = forget(sessions, by_id, self.session);
         if let Some(ours) = &ours {
+            if let Some(why) = ours.given_up() {
+                if desk.given_up.len() == GIVEN_UP {
+                    desk.given_up.pop_front();
+                }
+                desk.given_up.push_back((self.session, why));
+            }
             desk.sleepers -= usize::from(ours.waker.is_some());
         }
         desk.admission.done(self.session);

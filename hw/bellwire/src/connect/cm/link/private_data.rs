@@ -2,6 +2,7 @@
 
 use crate::connect::{ConnInfo, FormatError, RecoveryInfo, RemoteMemory};
 use crate::qp::Endpoint;
+use bellwire_core::fault::{FaultCode, FaultFamily};
 use bellwire_core::link::wire::{Reader, within};
 use bellwire_core::qp::Mtu;
 
@@ -28,23 +29,43 @@ pub(super) struct PrivateData {
     pub again: bool,
 }
 
+/// A fault, or none: the number of its family plus one, then its own.
+fn named(why: Option<FaultCode>) -> [u8; 5] {
+    let mut bytes = [0; 5];
+    if let Some(why) = why {
+        bytes[0] = why.family().number() + 1;
+        bytes[1..].copy_from_slice(&why.number().to_be_bytes());
+    }
+    bytes
+}
+
+/// Reads a number and a fault behind it. A fault that is none counts as none: the peer is gone in any case.
+fn number_and_fault(bytes: &[u8]) -> Option<(u64, Option<FaultCode>)> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    let [family, fault @ ..] = *rest.first_chunk::<5>()?;
+    let family = family.checked_sub(1).and_then(FaultFamily::from_number);
+    let why = family.and_then(|family| FaultCode::new(family, i32::from_be_bytes(fault)));
+    Some((u64::from_be_bytes(*number), why))
+}
+
 /// Says that a connector's link is closed. It is sent separately, just before its connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Notice {
     /// The session number of the link.
     pub session: u64,
+    /// Why it was given up, if it was.
+    pub why: Option<FaultCode>,
 }
 
 impl Notice {
     pub fn to_bytes(self) -> Vec<u8> {
-        [&MAGIC[..], &self.session.to_be_bytes()].concat()
+        [&MAGIC[..], &self.session.to_be_bytes(), &named(self.why)].concat()
     }
 
     /// Reads one from a peer; `None` for anything else.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let session = bytes.strip_prefix(&MAGIC)?.first_chunk()?;
-        let session = u64::from_be_bytes(*session);
-        Some(Self { session })
+        let (session, why) = number_and_fault(bytes.strip_prefix(&MAGIC)?)?;
+        Some(Self { session, why })
     }
 }
 
@@ -53,20 +74,21 @@ impl Notice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub listener: u64,
+    /// Why the link was given up, if it was.
+    pub why: Option<FaultCode>,
 }
 
 impl Refusal {
     const FRONT: &[u8] = b"closed";
 
     pub fn to_bytes(self) -> Vec<u8> {
-        [Self::FRONT, &self.listener.to_be_bytes()].concat()
+        [Self::FRONT, &self.listener.to_be_bytes(), &named(self.why)].concat()
     }
 
     /// Reads one from a listener; `None` for anything else.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let listener = bytes.strip_prefix(Self::FRONT)?.first_chunk()?;
-        let listener = u64::from_be_bytes(*listener);
-        Some(Self { listener })
+        let (listener, why) = number_and_fault(bytes.strip_prefix(Self::FRONT)?)?;
+        Some(Self { listener, why })
     }
 }
 
@@ -197,6 +219,7 @@ impl PrivateData {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bellwire_core::fault::Fault;
 
     fn said() -> PrivateData {
         PrivateData {
@@ -245,8 +268,24 @@ mod tests {
 
     #[test]
     fn short_messages_are_read_whole_or_not_at_all() {
-        let notice = Notice { session: 7 << 40 };
-        let refusal = Refusal { listener: 9 << 40 };
+        for why in [
+            None,
+            Some(Fault::RecvLimitExceeded.without_circumstances()),
+            Some(Fault::Errno(-110).without_circumstances()),
+        ] {
+            check(why);
+        }
+    }
+
+    fn check(why: Option<FaultCode>) {
+        let notice = Notice {
+            session: 7 << 40,
+            why,
+        };
+        let refusal = Refusal {
+            listener: 9 << 40,
+            why,
+        };
         for (bytes, is_notice) in [(notice.to_bytes(), true), (refusal.to_bytes(), false)] {
             for length in 0..bytes.len() {
                 assert_eq!(Notice::from_bytes(&bytes[..length]), None);
@@ -275,7 +314,11 @@ mod tests {
             &b""[..],
             b"bus",
             b"busy!",
-            &Refusal { listener: 7 }.to_bytes(),
+            &Refusal {
+                listener: 7,
+                why: None,
+            }
+            .to_bytes(),
         ] {
             assert_eq!(Busy::from_bytes(other), None, "{other:?}");
         }

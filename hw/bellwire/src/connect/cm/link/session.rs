@@ -5,6 +5,7 @@ use super::private_data::{PrivateData, Refusal};
 use crate::connect::cm::soft::PeerProcess;
 use crate::connect::cm::{ConnParam, EventKind, Id};
 use crate::connect::{Message, RecoveryInfo};
+use bellwire_core::fault::{Fault, FaultCode};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
@@ -32,6 +33,8 @@ pub(super) struct Session {
     pub gone: bool,
     /// Our link has closed: requests for it are refused.
     pub closed: bool,
+    /// Why it was given up, if it was.
+    pub why: Option<FaultCode>,
     /// It was not connected in time.
     pub late: bool,
     /// When the connection was lost, while there is none.
@@ -41,6 +44,12 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// Why it was given up, if it was.
+    pub fn given_up(&self) -> Option<FaultCode> {
+        let late = Fault::Errno(libc::ETIMEDOUT).without_circumstances();
+        self.why.or(self.late.then_some(late))
+    }
+
     /// Whether this is its id.
     pub fn has(&self, id: &Id) -> bool {
         self.id.as_ref().is_some_and(|(ours, _)| ours == id)
@@ -127,18 +136,21 @@ impl Session {
                 }
             }
             Message::Ready { epoch } => self.ready = Some(epoch),
-            Message::Closing => {
-                self.closed = true;
-                if let Some((id, _)) = self.id.take()
-                    && !self.answered
-                {
-                    let listener = self.listener;
-                    let _gone = id.reject(&Refusal { listener }.to_bytes());
-                }
-                return;
-            }
+            Message::Closing => return self.close(None),
+            Message::GaveUp(why) => return self.close(Some(why)),
         }
         self.answer();
+    }
+
+    fn close(&mut self, why: Option<FaultCode>) {
+        self.closed = true;
+        self.why = why;
+        if let Some((id, _)) = self.id.take()
+            && !self.answered
+        {
+            let listener = self.listener;
+            let _gone = id.reject(&Refusal { listener, why }.to_bytes());
+        }
     }
 }
 
