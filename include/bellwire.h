@@ -380,6 +380,9 @@ typedef enum bw_error {
     BW_EINTR = -37,
     // The waits for the object were ended, by the function whose name ends with _wake.
     BW_EWOKEN = -38,
+    // The queue is full, and its completion queue has failed (BW_EVENT_CQ_ERR): no poll reports what is in
+    // flight. Destroy the queue pairs on it, which reports the rest, and create it again.
+    BW_ECQFAILED = -39,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -2349,6 +2352,12 @@ int bw_version_check(uint32_t header);
 //
 // Thread: any.
 const char *bw_strerror(int code);
+
+// The name of a result code, such as `BW_EFULL`: under it docs/faults.md has the code. Never NULL; the text
+// is static.
+//
+// Thread: any.
+const char *bw_error_name(int code);
 
 // Details of the last set-up call that failed on this thread: what was requested, what is available,
 // what to do. Empty when none has failed. Never NULL; valid until the next set-up call fails on this

@@ -77,6 +77,12 @@ pub unsafe trait SendDoorbell {
     /// The caller is the send queue that the doorbell belongs to. The entries below
     /// `staged.counter` are written and recorded, and `staged` describes the last one correctly.
     unsafe fn ring(&mut self, staged: &Staged);
+
+    /// Whether the queue's completion queue has failed, so that no request in flight is reported any more.
+    /// Called when the queue is full.
+    fn cq_failed(&self) -> bool {
+        false
+    }
 }
 
 /// A doorbell record: a word of host memory that gives the device the counter of a queue
@@ -121,6 +127,11 @@ pub unsafe trait RecvDoorbell {
     /// # Safety
     /// The requirements of [`SendDoorbell::ring`], for the receive queue.
     unsafe fn ring(&mut self, staged: &StagedReceives);
+
+    /// As [`SendDoorbell::cq_failed`].
+    fn cq_failed(&self) -> bool {
+        false
+    }
 }
 
 // SAFETY: stores the record as the ConnectX manual specifies; the device is trusted to do the rest.

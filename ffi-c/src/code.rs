@@ -96,53 +96,75 @@ pub enum bw_error {
     BW_EINTR = -37,
     /// The waits for the object were ended, by the function whose name ends with _wake.
     BW_EWOKEN = -38,
+    /// The queue is full, and its completion queue has failed (BW_EVENT_CQ_ERR): no poll reports what is in
+    /// flight. Destroy the queue pairs on it, which reports the rest, and create it again.
+    BW_ECQFAILED = -39,
 }
 
 pub(crate) use bw_error::*;
 
+macro_rules! all {
+    ($($code:ident)*) => {
+        /// All codes, in the order of their numbers.
+        pub(crate) const ALL: &[Self] = &[$($code),*];
+
+        fn name(self) -> &'static CStr {
+            match self {
+                $($code => const {
+                    let name = concat!(stringify!($code), "\0");
+                    match CStr::from_bytes_with_nul(name.as_bytes()) {
+                        Ok(name) => name,
+                        Err(_) => unreachable!(),
+                    }
+                },)*
+            }
+        }
+    };
+}
+
 impl bw_error {
-    /// All codes, in the order of their numbers.
-    pub(crate) const ALL: [Self; 39] = [
-        BW_OK,
-        BW_ENULL,
-        BW_ESIZE,
-        BW_EINVAL,
-        BW_EVERSION,
-        BW_ENODEV,
-        BW_EBUSY,
-        BW_ELIMIT,
-        BW_EEXHAUSTED,
-        BW_EMEMORY,
-        BW_EFOREIGN,
-        BW_ECQROOM,
-        BW_ESTATE,
-        BW_EFULL,
-        BW_ETOOMANYSGE,
-        BW_EINLINE,
-        BW_ESGELENGTH,
-        BW_EOPCODE,
-        BW_ECLOCK,
-        BW_EOTHER,
-        BW_EINTERNAL,
-        BW_ETRANSPORT,
-        BW_ENORQ,
-        BW_EAGAIN,
-        BW_EFATAL,
-        BW_ETIMEDOUT,
-        BW_ECONN,
-        BW_EPROTO,
-        BW_EUNSUPPORTED,
-        BW_ERECOVERING,
-        BW_EENDED,
-        BW_ECONCURRENT,
-        BW_ENOBLOCK,
-        BW_ERETURNED,
-        BW_ENOLINK,
-        BW_EFAULT,
-        BW_EFORK,
-        BW_EINTR,
-        BW_EWOKEN,
-    ];
+    all! {
+        BW_OK
+        BW_ENULL
+        BW_ESIZE
+        BW_EINVAL
+        BW_EVERSION
+        BW_ENODEV
+        BW_EBUSY
+        BW_ELIMIT
+        BW_EEXHAUSTED
+        BW_EMEMORY
+        BW_EFOREIGN
+        BW_ECQROOM
+        BW_ESTATE
+        BW_EFULL
+        BW_ETOOMANYSGE
+        BW_EINLINE
+        BW_ESGELENGTH
+        BW_EOPCODE
+        BW_ECLOCK
+        BW_EOTHER
+        BW_EINTERNAL
+        BW_ETRANSPORT
+        BW_ENORQ
+        BW_EAGAIN
+        BW_EFATAL
+        BW_ETIMEDOUT
+        BW_ECONN
+        BW_EPROTO
+        BW_EUNSUPPORTED
+        BW_ERECOVERING
+        BW_EENDED
+        BW_ECONCURRENT
+        BW_ENOBLOCK
+        BW_ERETURNED
+        BW_ENOLINK
+        BW_EFAULT
+        BW_EFORK
+        BW_EINTR
+        BW_EWOKEN
+        BW_ECQFAILED
+    }
 
     fn text(self) -> &'static CStr {
         match self {
@@ -223,6 +245,10 @@ impl bw_error {
                   again here"
             }
             BW_EINTR => c"a signal has interrupted the wait: wait again, unless the program is to end",
+            BW_ECQFAILED => {
+                c"the queue is full, and its completion queue has failed: destroy the queue pairs on \
+                  it, and create it again"
+            }
             BW_EWOKEN => {
                 c"the waits for the object were ended: let them sleep again, or destroy it"
             }
@@ -235,9 +261,21 @@ impl bw_error {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_strerror(code: c_int) -> *const c_char {
-    bw_error::ALL
-        .into_iter()
-        .find(|known| *known as c_int == code)
+    known(code)
         .map_or(c"not a code of this library", bw_error::text)
         .as_ptr()
+}
+
+/// The name of a result code, such as `BW_EFULL`: under it docs/faults.md has the code. Never NULL; the text
+/// is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_error_name(code: c_int) -> *const c_char {
+    known(code).map_or(c"UNKNOWN", bw_error::name).as_ptr()
+}
+
+fn known(code: c_int) -> Option<bw_error> {
+    let mut all = bw_error::ALL.iter().copied();
+    all.find(|known| *known as c_int == code)
 }

@@ -263,6 +263,7 @@ pub extern "C" fn bw_last_error() -> *const c_char {
 pub(crate) fn post_code(error: PostError) -> bw_error {
     match error {
         PostError::QueueFull => BW_EFULL,
+        PostError::CqFailed => BW_ECQFAILED,
         PostError::WrongState => BW_ESTATE,
         PostError::NoRecvQueue => BW_ENORQ,
         PostError::TooManySges { .. } => BW_ETOOMANYSGE,

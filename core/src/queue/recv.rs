@@ -211,7 +211,10 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         }
         self.limit = self.ledger.retired().wrapping_add(self.ledger.capacity());
         if self.limit == self.head {
-            return Err(PostError::QueueFull);
+            return Err(match self.doorbell.cq_failed() {
+                true => PostError::CqFailed,
+                false => PostError::QueueFull,
+            });
         }
         Ok(())
     }

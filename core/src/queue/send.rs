@@ -443,6 +443,9 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             Some(at) if at == self.head => self.limit = self.head,
             Some(_) => self.unfence(),
         }
+        if !room && self.doorbell.cq_failed() {
+            return Err(PostError::CqFailed);
+        }
         room.then_some(()).ok_or(PostError::QueueFull)
     }
 

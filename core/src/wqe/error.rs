@@ -7,6 +7,8 @@ use core::fmt;
 pub enum PostError {
     /// All entries are in flight.
     QueueFull,
+    /// All entries are in flight, and the completion queue has failed: none of them is reported any more.
+    CqFailed,
     /// The state of the queue pair does not allow the post.
     WrongState,
     /// The queue pair has no receive queue of its own.
@@ -47,6 +49,10 @@ impl fmt::Display for PostError {
             Self::QueueFull => {
                 f.write_str("the queue is full: poll its completion queue, then post again")
             }
+            Self::CqFailed => f.write_str(
+                "the queue is full, and its completion queue has failed (CQ_ERR): no poll reports what is in \
+                 flight; destroy or reset the queue pairs on it, and create it again",
+            ),
             Self::WrongState => f.write_str(
                 "the queue pair's state does not allow this post: \
                  receives are taken from INIT on, sends from RTS on",

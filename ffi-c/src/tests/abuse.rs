@@ -504,9 +504,12 @@ fn every_code_has_a_text_of_its_own() {
         .map(|code| text(*code as c_int))
         .collect();
     assert_eq!(texts.len(), bw_error::ALL.len());
-    for (at, code) in bw_error::ALL.into_iter().enumerate() {
+    for (at, code) in bw_error::ALL.iter().enumerate() {
+        // SAFETY: a static text.
+        let name = unsafe { CStr::from_ptr(bw_error_name(*code as c_int)) };
+        assert_eq!(name.to_str().unwrap(), format!("{code:?}"));
         assert_eq!(
-            code as c_int,
+            *code as c_int,
             -(at as c_int),
             "numbers are never used again"
         );

@@ -310,6 +310,8 @@ int main(void)
     EXPECT(bw_device_open("no such device", &device) == BW_ENODEV && device == NULL);
     EXPECT(strstr(bw_last_error(), "no such device") != NULL);
     EXPECT(strcmp(bw_strerror(BW_EFULL), bw_strerror(BW_ESTATE)) != 0);
+    EXPECT(strcmp(bw_error_name(BW_ECQFAILED), "BW_ECQFAILED") == 0);
+    EXPECT(strcmp(bw_error_name(1), "UNKNOWN") == 0);
 
     /* Structs of a program that is older than the library, and of a newer one. */
     struct {

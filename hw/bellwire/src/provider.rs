@@ -60,7 +60,7 @@ macro_rules! each {
     };
 }
 
-pub(crate) use data_path::Polled;
+pub(crate) use data_path::{OnCq, Polled};
 pub(crate) use each;
 
 impl<S, V, M> Provider<S, V, M> {

@@ -4,3 +4,4 @@
 mod device;
 mod names;
 mod page;
+mod texts;

@@ -85,7 +85,7 @@ pub use limits::Limits;
 pub use machine::Plan;
 pub use step::Step;
 
-use super::{Fault, FaultCode};
+use super::{Fault, FaultCode, classify};
 use core::fmt;
 use core::time::Duration;
 
@@ -170,6 +170,21 @@ pub enum EndReason {
 }
 
 impl EndReason {
+    /// What the operator should look at.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Fault(fault) => classify(fault).advice.as_str(),
+            Self::Failed(step, _) | Self::TimedOut(step) => step.advice(),
+            Self::FaultsKeepComing(_) => {
+                "The fault, and the requests that are posted again each time: one of them may cause it."
+            }
+            Self::PeerClosed => classify(Fault::PeerClosed).advice.as_str(),
+            Self::PeerLost => classify(Fault::PeerLost).advice.as_str(),
+            Self::PeerRestarted => classify(Fault::PeerRestarted).advice.as_str(),
+            Self::PeerGaveUp(named) => classify(Fault::PeerGaveUp(named)).advice.as_str(),
+        }
+    }
+
     /// The fault that explains it; `first` is the fault that the recovery began with. `None` if the peer has
     /// ended the link, and needs no explanation.
     pub fn fault(self, first: Option<Fault>) -> Option<Fault> {

@@ -192,7 +192,7 @@ impl RecoveryState {
         if self.queues.as_ref().is_some_and(|queues| !queues.probe) {
             match self.post_own() {
                 Ok(()) => {}
-                Err(PostError::QueueFull) => return StepResult::Pending,
+                Err(PostError::QueueFull | PostError::CqFailed) => return StepResult::Pending,
                 Err(_) => return StepResult::Failed(Fault::Errno(libc::EINVAL)),
             }
             if let Some(queues) = &mut self.queues {

@@ -273,8 +273,8 @@ impl Member {
     #[inline(never)]
     pub fn refused(&self, error: PostError) -> LinkError {
         match error {
-            // The queue pair was never connected.
-            PostError::WrongState => LinkError::Recovering,
+            // The queue pair was never connected, or the next poll begins a recovery.
+            PostError::WrongState | PostError::CqFailed => LinkError::Recovering,
             error => LinkError::Post(error),
         }
     }

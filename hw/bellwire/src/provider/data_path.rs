@@ -15,6 +15,39 @@ use bellwire_core::queue::{
 use bellwire_core::slab::Block;
 use std::sync::Arc;
 
+/// A doorbell, and the completion queue that reports what it rings for.
+#[derive(Debug)]
+pub(crate) struct OnCq<D> {
+    pub by: D,
+    pub cq: Arc<CqShared>,
+}
+
+// SAFETY: the doorbell's own promise.
+unsafe impl<D: port::SendDoorbell> port::SendDoorbell for OnCq<D> {
+    #[inline(always)]
+    unsafe fn ring(&mut self, staged: &Staged) {
+        // SAFETY: the caller keeps the promise of `ring`.
+        unsafe { self.by.ring(staged) }
+    }
+
+    fn cq_failed(&self) -> bool {
+        self.cq.ctx.overrun()
+    }
+}
+
+// SAFETY: the doorbell's own promise.
+unsafe impl<D: port::RecvDoorbell> port::RecvDoorbell for OnCq<D> {
+    #[inline(always)]
+    unsafe fn ring(&mut self, staged: &StagedReceives) {
+        // SAFETY: the caller keeps the promise of `ring`.
+        unsafe { self.by.ring(staged) }
+    }
+
+    fn cq_failed(&self) -> bool {
+        self.cq.ctx.overrun()
+    }
+}
+
 // SAFETY: each case implements the trait with the same promise.
 unsafe impl port::SendDoorbell for SendDoorbell {
     #[inline(always)]

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::event::Element;
 use crate::pd::Pd;
 use crate::pinned::headroom;
-use crate::provider::{RecvDoorbell, SendDoorbell};
+use crate::provider::{OnCq, RecvDoorbell, SendDoorbell};
 use crate::recorder::Notes;
 use crate::srq::{Srq, SrqShared};
 use bellwire_core::queue::{Attach, RecvQueue, SendQueue, SendQueueInit, SrqUser, UserIndex};
@@ -169,11 +169,18 @@ impl Wanted<'_, '_> {
             let sq = SendQueue::new(SendQueueInit {
                 ring: parts.send_ring,
                 ledger: parts.send_ledger,
-                doorbell: send,
+                doorbell: OnCq {
+                    by: send,
+                    cq: self.shared.0.clone(),
+                },
                 max_sge: self.init.max_send_sge,
                 max_inline: self.init.max_inline_data,
                 signal_all: self.init.sq_sig_all,
             });
+            let recv = OnCq {
+                by: recv,
+                cq: self.shared.1.clone(),
+            };
             let rq = RecvQueue::new(parts.recv_ring, parts.recv_ledger, recv);
             let (mut sq, rq) = sq.zip(rq)?;
             if self.init.suppress_flush {

@@ -4,17 +4,17 @@
 //! to it would allow that.
 
 use super::QpTransport;
-use crate::provider::{RecvDoorbell, SendDoorbell};
+use crate::provider::{OnCq, RecvDoorbell, SendDoorbell};
 use bellwire_core::queue::{BadRequest, PostError, RecvQueue, Rejected, SendQueue, SendRequest};
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::{Address, Operation, Payload, PayloadLimits, Rc, SendWqe, Supports};
 use bellwire_core::wr::{SendFlags, Sge};
 
 /// The send queue behind a [`QpSendQueue`]: a part of its queue pair.
-pub(crate) type OwnSendQueue<T> = SendQueue<'static, T, SendDoorbell>;
+pub(crate) type OwnSendQueue<T> = SendQueue<'static, T, OnCq<SendDoorbell>>;
 
 /// The receive queue behind a [`QpRecvQueue`].
-pub(crate) type OwnRecvQueue = RecvQueue<'static, RecvDoorbell>;
+pub(crate) type OwnRecvQueue = RecvQueue<'static, OnCq<RecvDoorbell>>;
 
 /// The send queue of a [`Qp`](crate::Qp), borrowed from it: post, then ring. Staged requests stay staged when
 /// this is dropped or forgotten.
@@ -79,7 +79,7 @@ impl<'q, T: QpTransport> QpSendQueue<'q, T> {
     /// Whether other queue pairs use the same doorbell register of the device, so that each ring takes a
     /// lock: ConnectX devices have a limited number of registers.
     pub fn shares_register(&self) -> bool {
-        let doorbell = self.queue.doorbell().mlx5();
+        let doorbell = self.queue.doorbell().by.mlx5();
         doorbell.is_some_and(|doorbell| doorbell.shares_register())
     }
 

@@ -127,12 +127,20 @@ fn overrun(w: &World) -> Overrun {
 
 fn cq_err(p: &Provider) {
     let w = World::new(p);
-    let world = overrun(&w);
+    let mut world = overrun(&w);
     let expected = (EventType::CqErr, Element::Cq(world.cq.cqn()));
     let got: Vec<_> = (0..4).map(|_| event(&w.own)).collect();
     assert_eq!(got.iter().filter(|&&one| one == expected).count(), 1);
     assert!(world.cq.overrun());
     w.silent();
+    // A queue on it that is full says so: no poll makes room.
+    let remote = Remote { addr: 0, rkey: 0 };
+    let qp = &mut world.qps[0];
+    let mut posts = (0..).map(|_| post(qp, 1, RdmaWrite { remote }, NoPayload, SIGNALED));
+    assert_eq!(posts.find_map(Result::err), Some(PostError::CqFailed));
+    // SAFETY: no memory is named.
+    let mut receives = (0..).map(|_| unsafe { world.qps[1].rq().post(1, &[]) });
+    assert_eq!(receives.find_map(Result::err), Some(PostError::CqFailed));
 }
 
 fn qp_fatal(p: &Provider) {

@@ -1,5 +1,7 @@
 //! `docs/faults.md`: its contents, and what stands between two lines of it, are made of the tables.
 
+use super::texts;
+use bellwire::fault::plan::{EndReason, Step};
 use bellwire::fault::{
     Blame, Class, CmEvent, Errno, EventType, Execution, Fault, Recovery, Retry, Scope, Vendor,
     WcStatus, WorkQueue, classify,
@@ -70,6 +72,11 @@ fn generate() -> String {
     terms(&mut page);
     statuses(&mut page);
     families(&mut page);
+    ends(&mut page);
+    texts::codes(&mut page);
+    texts::texts(&mut page);
+    page.truncate(page.trim_end().len());
+    page.push_str("\n\n");
     page
 }
 
@@ -169,6 +176,37 @@ fn statuses(to: &mut String) {
         otherwise(to, who, &shared, &there);
         to.push('\n');
     }
+}
+
+/// How links end, and what a step of a recovery needs.
+fn ends(to: &mut String) {
+    to.push_str(
+        "## Ends of links\n\n\
+         Why a link was given up: `EndReason`, `bw_link_info.why`, `bw_recovery_report.why`. Behind it \
+         stands the fault that the recovery began with: look that up first.\n\n\
+         | text | look at |\n|---|---|\n",
+    );
+    let fault = Fault::RecvLimitExceeded;
+    writeln!(to, "| FAULT cannot be recovered from: … | That fault. |").unwrap();
+    for why in [
+        EndReason::FaultsKeepComing(fault),
+        EndReason::PeerClosed,
+        EndReason::PeerLost,
+        EndReason::PeerRestarted,
+        EndReason::PeerGaveUp(fault.without_circumstances()),
+    ] {
+        let text = why.to_string().replace(&*fault.text(), "…");
+        let text = text.replace(&*fault.name(), "FAULT");
+        writeln!(to, "| {text} | {} |", why.advice()).unwrap();
+    }
+    to.push_str(
+        "\nA step that failed (`the step \"…\" failed: FAULT: …`), or took longer than it may \
+         (`the step \"…\" did not end in time`):\n\n| step | look at |\n|---|---|\n",
+    );
+    for step in Step::ALL {
+        writeln!(to, "| {step} | {} |", step.advice()).unwrap();
+    }
+    to.push('\n');
 }
 
 fn families(to: &mut String) {
