@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::{
     command::{command, output, output_of, shown},
     run::Run,
-    workspace::Workspace,
+    workspace::{Workspace, cargo_home},
 };
 
 /// How cargo passes flags to rustc that may contain spaces, and what is between two of them.
@@ -63,12 +63,8 @@ pub fn build(workspace: &Workspace, link_system: bool, dir: &Path) -> Result<Bui
 /// instead. Libraries that are built in two folders have the same bytes.
 ///
 /// # Errors
-/// There is no home folder.
+/// rustc does not start; `HOME` is not set.
 pub fn paths(workspace: &Workspace) -> Result<[(PathBuf, String); 3]> {
-    let cargo_home = match env::var_os("CARGO_HOME") {
-        Some(dir) => PathBuf::from(dir),
-        None => env::home_dir().context("there is no HOME")?.join(".cargo"),
-    };
     let sysroot = output_of("rustc --print sysroot").context("rustc does not start")?;
     let version = output_of("rustc -vV").context("rustc does not start")?;
     let commit = (version.lines()).find_map(|line| line.strip_prefix("commit-hash: "));
@@ -76,7 +72,7 @@ pub fn paths(workspace: &Workspace) -> Result<[(PathBuf, String); 3]> {
     let std = Path::new(sysroot.trim_end()).join("lib/rustlib/src/rust");
     Ok([
         (workspace.root().to_owned(), "/bellwire".to_owned()),
-        (cargo_home, "/cargo".to_owned()),
+        (cargo_home()?, "/cargo".to_owned()),
         (std, format!("/rustc/{}", commit.unwrap_or("unknown"))),
     ])
 }
@@ -152,7 +148,11 @@ fn defined(listing: &str) -> Vec<String> {
     names.collect()
 }
 
-fn binutils(command: &mut Command) -> Result<()> {
+/// Runs one of the programs of GNU binutils.
+///
+/// # Errors
+/// It fails, or is not there.
+pub fn binutils(command: &mut Command) -> Result<()> {
     let done = Run::default().command(command);
     ensure!(
         done,

@@ -16,6 +16,17 @@ pub struct Workspace {
     metadata: Metadata,
 }
 
+/// The folder in which cargo has what it downloads.
+///
+/// # Errors
+/// Neither `CARGO_HOME` nor `HOME` is set.
+pub fn cargo_home() -> Result<PathBuf> {
+    if let Some(home) = env::var_os("CARGO_HOME") {
+        return Ok(home.into());
+    }
+    Ok((env::home_dir().context("set HOME, or CARGO_HOME")?).join(".cargo"))
+}
+
 /// A bench or a test program, and the package that holds it.
 #[derive(Debug)]
 pub struct Target {
@@ -117,6 +128,19 @@ impl Workspace {
         }
         ensure!(!programs.is_empty(), "`{line}` has no test program");
         Ok(programs)
+    }
+
+    /// The oldest Rust that the workspace builds with: its `rust-version`.
+    ///
+    /// # Errors
+    /// The C library, by whose manifest it is known, has none.
+    pub fn oldest_rust(&self) -> Result<String> {
+        let mut packages = self.metadata.packages.iter();
+        let library = packages.find(|package| package.name.as_str() == "bellwire-ffi");
+        let version = library.and_then(|package| package.rust_version.as_ref());
+        Ok(version
+            .context("bellwire-ffi has no rust-version")?
+            .to_string())
     }
 
     /// The version of a dependency that Cargo.lock holds.

@@ -1,4 +1,4 @@
-//! A host that has Rust and a C linker, and nothing else: neither libclang, nor rdma-core, nor any header of
+//! A host that has the oldest Rust that is supported and a C linker, and nothing else: neither libclang, nor rdma-core, nor any header of
 //! theirs; not even a shell.
 //!
 //! Its files are copies of what Debian packages have installed here, so it needs no network. Programs run
@@ -9,7 +9,7 @@ mod files;
 mod packages;
 
 use std::{
-    env, fs,
+    fs,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::{self, Path, PathBuf},
     process::Command,
@@ -21,7 +21,7 @@ use self::packages::Installed;
 use crate::{
     command::{command, output_of, words},
     run::{Run, Skip},
-    workspace::Workspace,
+    workspace::{Workspace, cargo_home},
 };
 
 /// What CONTRIBUTING.md says to install.
@@ -122,11 +122,10 @@ fn need_namespaces() -> Result<()> {
 
 /// What runs the command that is appended to it.
 fn sandbox(workspace: &Workspace, root: &Path, target: &Path) -> Result<Command> {
-    let sysroot = output_of("rustc --print sysroot").context("rustc has no sysroot")?;
-    let cargo_home = match env::var_os("CARGO_HOME") {
-        Some(home) => home.into(),
-        None => (env::home_dir().context("set HOME, or CARGO_HOME")?).join(".cargo"),
-    };
+    let version = workspace.oldest_rust()?;
+    let sysroot = output_of(&format!("rustc +{version} --print sysroot"))
+        .with_context(|| format!("Rust {version} has no sysroot"))?;
+    let cargo_home = cargo_home()?;
     let mut bwrap = command("bwrap --die-with-parent --unshare-pid --clearenv --ro-bind");
     bwrap.arg(path::absolute(root)?).arg("/");
     let own = "--dev /dev --proc /proc --tmpfs /tmp --tmpfs /cargo --chdir /bellwire";

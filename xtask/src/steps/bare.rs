@@ -1,5 +1,5 @@
-//! The step that builds and runs on a host that has Rust and a C linker alone: the C library, as one installs it,
-//! the programs in C, and an example.
+//! The step that builds and runs on a host that has the oldest Rust and a C linker alone: the C library, as one
+//! installs it, the programs in C; and an example, which any Rust has built.
 
 use std::{fs, path::Path};
 
@@ -26,6 +26,7 @@ const PREFIX: &str = "/target/prefix";
 
 pub fn bare(workspace: &Workspace) -> Result<Run> {
     tools::need_packages(&tools::BARE)?;
+    tools::oldest_rust(workspace)?.need()?;
     let mut run = Run::default();
     // There, cargo is offline.
     if !run.command(&mut command("cargo fetch --locked")) {

@@ -7,6 +7,7 @@ mod build;
 mod c;
 mod deep;
 mod installed;
+mod publish;
 mod schedule;
 mod style;
 mod sys;
@@ -102,7 +103,7 @@ const NVMF: (&str, &str) = (
 );
 
 /// Every step. Two run at a time: of those that may start, the first of these.
-const STEPS: [Step; 28] = [
+const STEPS: [Step; 29] = [
     step(
         "tools",
         "install what other steps need of rustup and cargo",
@@ -123,6 +124,13 @@ const STEPS: [Step; 28] = [
         .builds(&["debug"]),
     step("fmt", "formatting", style::fmt),
     step("hygiene", "what must not be committed", style::hygiene),
+    step(
+        "publish",
+        "pack the crates that are published",
+        publish::publish,
+    )
+    .after(&[])
+    .company(Company::Aside),
     step("release", "bellwire-tests, optimized", tests::release)
         .after(&[])
         .builds(&["optimized"]),
@@ -136,10 +144,10 @@ const STEPS: [Step; 28] = [
     step("asan", "all tests under AddressSanitizer", deep::asan),
     step(
         "bare",
-        "the C library, programs in C, perf: Rust and a linker alone",
+        "the C library, programs in C, perf: the oldest Rust, a linker alone",
         bare::bare,
     )
-    .after(&["packages", "release"])
+    .after(&["tools", "packages", "release"])
     .builds(&["optimized"]),
     step("c", "install; C and C++ programs against that", c::c)
         .after(&["packages", "asan"])

@@ -217,6 +217,20 @@ pub fn cargo_hack() -> Tool {
     cargo_program("cargo-hack", CARGO_HACK)
 }
 
+/// The oldest Rust that the workspace builds with.
+///
+/// # Errors
+/// No manifest names it.
+pub fn oldest_rust(workspace: &Workspace) -> Result<Tool> {
+    let version = workspace.oldest_rust()?;
+    Ok(Tool::new(
+        format!("Rust {version}"),
+        "rustup toolchain list",
+        format!("{version}-"),
+        format!("rustup toolchain install {version} --profile minimal"),
+    ))
+}
+
 /// The runner and the library speak a private protocol: both must have the same version.
 pub fn gungraun_runner(workspace: &Workspace) -> Option<Tool> {
     let version = workspace.locked_version("gungraun")?;
@@ -278,6 +292,7 @@ pub fn tools(workspace: &Workspace) -> Result<Run> {
     let mut parts = vec![rustfmt(), clippy()];
     parts.extend(bare_targets());
     parts.push(rust_target(aarch64::TARGET));
+    parts.push(oldest_rust(workspace)?);
     parts.extend(for_miri());
     let mut programs = vec![cargo_hack()];
     programs.extend(gungraun_runner(workspace));

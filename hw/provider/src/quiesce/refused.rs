@@ -81,7 +81,7 @@ fn shoot_down() -> bool {
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 mod x86 {
-    use std::arch::x86_64::__cpuid as leaf;
+    use std::arch::x86_64::{__cpuid, CpuidResult};
     use std::ptr::NonNull;
     use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -91,6 +91,12 @@ mod x86 {
 
     // SAFETY: it belongs to this value alone.
     unsafe impl Send for Page {}
+
+    #[allow(unused_unsafe, reason = "the call is safe in newer versions of Rust")]
+    fn leaf(number: u32) -> CpuidResult {
+        // SAFETY: every x86-64 processor has the instruction.
+        unsafe { __cpuid(number) }
+    }
 
     /// Whether the kernel has to interrupt processors to make them forget an address.
     fn interrupts() -> bool {

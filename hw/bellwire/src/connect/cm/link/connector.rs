@@ -200,10 +200,12 @@ impl Outgoing {
     /// The present address, and why this call with it failed.
     fn because(&self, error: &Error) -> Tried {
         let address = self.peers.current();
-        match error {
-            Error::Address { tried, .. } if let [one] = &**tried => one.clone(),
-            error => Tried::because(address, error.to_string()),
+        if let Error::Address { tried, .. } = error
+            && let [one] = &**tried
+        {
+            return one.clone();
         }
+        Tried::because(address, error.to_string())
     }
 
     fn begin(&mut self) -> Result<(), Error> {
@@ -310,6 +312,20 @@ impl Outgoing {
         Ok(())
     }
 
+    /// The listener has closed the link that this one belonged to.
+    fn refused(&mut self, refusal: Refusal) -> Result<(), ExchangeError> {
+        let Refusal { listener, why } = refusal;
+        if self.listener.is_some_and(|known| known != listener) {
+            return Err(ExchangeError::Restarted);
+        }
+        self.inbox
+            .put(why.map_or(Message::Closing, Message::GaveUp));
+        // There is no peer left to ask.
+        self.ours = None;
+        self.leave();
+        Ok(())
+    }
+
     /// The peer, or its system, has responded.
     fn answers(&mut self) {
         self.failed = 0;
@@ -333,6 +349,14 @@ impl Outgoing {
         let (Some(id), Some(info)) = (&self.id, self.ours) else {
             return Ok(Ok(()));
         };
+        if let EventKind::Rejected { private_data, .. } = &event {
+            if let Some(refusal) = Refusal::from_bytes(private_data) {
+                return self.refused(refusal).map(Ok);
+            }
+            if let Some(Busy { micros }) = Busy::from_bytes(private_data) {
+                return self.back_off(Duration::from_micros(micros.into())).map(Ok);
+            }
+        }
         match event {
             EventKind::AddrResolved => {
                 let asked = id.resolve_route(self.retry.step);
@@ -370,25 +394,6 @@ impl Outgoing {
                     self.inbox.put(Message::Ready { epoch });
                 }
                 Ok(Ok(()))
-            }
-            EventKind::Rejected { private_data, .. }
-                if let Some(Refusal { listener, why }) = Refusal::from_bytes(&private_data) =>
-            {
-                if self.listener.is_some_and(|known| known != listener) {
-                    return Err(ExchangeError::Restarted);
-                }
-                self.inbox
-                    .put(why.map_or(Message::Closing, Message::GaveUp));
-                // There is no peer left to ask.
-                self.ours = None;
-                self.leave();
-                Ok(Ok(()))
-            }
-            EventKind::Rejected { private_data, .. }
-                if let Some(Busy { micros }) = Busy::from_bytes(&private_data) =>
-            {
-                let wait = Duration::from_micros(micros.into());
-                self.back_off(wait).map(Ok)
             }
             EventKind::Rejected {
                 reason: STALE_CONN, ..
