@@ -42,8 +42,6 @@ pub fn private(link_system: bool) -> Vec<String> {
         .collect()
 }
 
-const NO_PACKAGE: &str = "there is no package bellwire-ffi";
-
 const HEADERS: [&str; 2] = ["bellwire.h", "bellwire.hpp"];
 
 /// Where an installation is.
@@ -90,6 +88,14 @@ impl Place {
         }
     }
 
+    /// For a package whose files are collected in this folder.
+    pub fn in_package(dir: &Path) -> Self {
+        Self {
+            destdir: Some(dir.to_owned()),
+            ..Self::in_prefix(Path::new("/usr"))
+        }
+    }
+
     /// Where the libraries are.
     pub fn libdir(&self) -> PathBuf {
         let libdir = self.libdir.clone().unwrap_or_else(|| {
@@ -125,7 +131,7 @@ impl Place {
     }
 
     /// The list of what is there.
-    fn manifest(&self) -> PathBuf {
+    pub fn manifest(&self) -> PathBuf {
         self.libdir().join("cmake/bellwire/install_manifest.txt")
     }
 
@@ -160,13 +166,28 @@ impl Place {
     }
 }
 
-/// The name by which the dynamic linker looks for the library.
+/// The version of the C library.
 ///
 /// # Errors
 /// There is no such package.
+pub fn version(workspace: &Workspace) -> Result<String> {
+    (workspace.locked_version("bellwire-ffi")).context("there is no package bellwire-ffi")
+}
+
+/// The version of its ABI.
+///
+/// # Errors
+/// As [`version`].
+pub fn abi(workspace: &Workspace) -> Result<String> {
+    Ok(soname::abi(&version(workspace)?))
+}
+
+/// The name by which the dynamic linker looks for the library.
+///
+/// # Errors
+/// As [`version`].
 pub fn soname(workspace: &Workspace) -> Result<String> {
-    let version = (workspace.locked_version("bellwire-ffi")).context(NO_PACKAGE)?;
-    Ok(format!("libbellwire.so.{}", soname::abi(&version)))
+    Ok(format!("libbellwire.so.{}", abi(workspace)?))
 }
 
 /// Builds the library and installs it.
@@ -196,9 +217,7 @@ pub fn put(workspace: &Workspace, place: &Place, link_system: bool) -> Result<()
     place.check()?;
     let dir = tempfile::tempdir()?;
     let built = library::build(workspace, link_system, dir.path())?;
-    let version = workspace
-        .locked_version("bellwire-ffi")
-        .context(NO_PACKAGE)?;
+    let version = version(workspace)?;
     remove(place)?;
     Installation::new(place).all(workspace.root(), &built, &version, link_system)
 }

@@ -10,6 +10,7 @@ mod callgrind;
 mod command;
 mod cost;
 mod crates;
+mod deb;
 mod excerpt;
 mod install;
 mod latency;
@@ -101,6 +102,8 @@ enum Job {
     },
     /// Build the C library, and install it: libraries, headers, and files for pkg-config and CMake.
     Install(install::Options),
+    /// Make Debian packages of the C library and of programs. Installs dpkg-dev.
+    Deb(deb::Options),
     /// Remove what `install` with the same options has put down.
     Uninstall(install::Place),
     /// Boot a guest that has real RDMA devices (Soft-RoCE), and run COMMAND in it.
@@ -149,6 +152,7 @@ fn main() -> Result<ExitCode> {
             false => ExitCode::FAILURE,
         }),
         Job::Install(options) => install::install(&Workspace::load()?, &options),
+        Job::Deb(options) => deb::deb(&Workspace::load()?, &options),
         Job::Uninstall(place) => install::uninstall(&place),
         Job::Vm(options) => Ok(vm::vm(&Workspace::load()?, &options)),
     }

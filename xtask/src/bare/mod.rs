@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result};
 
 use self::packages::Installed;
 use crate::{
-    command::{command, output_of, words},
+    command::{command, output, output_of, words},
     run::{Run, Skip},
     workspace::{Workspace, cargo_home},
 };
@@ -41,7 +41,10 @@ const TARGET: &str = "/target";
 pub struct Host {
     /// Runs a command there.
     run: PathBuf,
+    root: PathBuf,
     target: PathBuf,
+    /// The names of the packages that it is made of.
+    packages: Vec<String>,
 }
 
 impl Host {
@@ -78,7 +81,38 @@ impl Host {
         fs::create_dir_all(&target)?;
         let run = dir.join("run");
         write_script(&run, &sandbox(workspace, &root, &target)?)?;
-        Ok(Self { run, target })
+        let packages = packages.into_iter().map(str::to_owned).collect();
+        Ok(Self {
+            run,
+            root,
+            target,
+            packages,
+        })
+    }
+
+    /// The folder of the host's files.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Tells dpkg what the host has, so that packages can be installed there.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn with_dpkg(&self) -> Result<()> {
+        let dir = self.root.join("var/lib/dpkg");
+        for name in ["info", "updates"] {
+            fs::create_dir_all(dir.join(name))?;
+        }
+        let mut query = command("dpkg-query --status");
+        let status = output(query.args(&self.packages)).context("dpkg-query failed")?;
+        fs::write(dir.join("status"), status)?;
+        for package in &self.packages {
+            let list = format!("info/{package}.list");
+            let ours = Path::new("/var/lib/dpkg").join(&list);
+            fs::copy(&ours, dir.join(&list)).with_context(|| ours.display().to_string())?;
+        }
+        Ok(fs::write(dir.join("available"), "")?)
     }
 
     /// A command that runs there, in the workspace.

@@ -5,6 +5,7 @@ mod bare;
 mod bless;
 mod build;
 mod c;
+mod deb;
 mod deep;
 mod installed;
 mod publish;
@@ -103,7 +104,7 @@ const NVMF: (&str, &str) = (
 );
 
 /// Every step. Two run at a time: of those that may start, the first of these.
-const STEPS: [Step; 29] = [
+const STEPS: [Step; 30] = [
     step(
         "tools",
         "install what other steps need of rustup and cargo",
@@ -152,6 +153,13 @@ const STEPS: [Step; 29] = [
     step("c", "install; C and C++ programs against that", c::c)
         .after(&["packages", "asan"])
         .builds(&["release"]),
+    step(
+        "deb",
+        "Debian packages: made, installed, used, removed",
+        deb::deb,
+    )
+    .after(&["packages", "bare", "c"])
+    .builds(&["optimized", "release"]),
     step(VM.0, VM.1, vm::vm)
         .builds(&["optimized", "release"])
         .company(Company::Sensitive),
