@@ -55,6 +55,9 @@ enum Job {
         /// List the steps and run nothing.
         #[arg(long)]
         list: bool,
+        /// Install what steps need without asking; so does CI=true in the environment.
+        #[arg(long)]
+        yes: bool,
     },
     /// Run one step of `test` in this process, and leave how it ended in a file.
     #[command(hide = true)]
@@ -118,10 +121,7 @@ fn main() -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Job::Test { step, .. } => {
-            Workspace::load()?;
-            steps::test(&step)
-        }
+        Job::Test { step, yes, .. } => steps::test(&Workspace::load()?, &step, yes),
         Job::Step { name, result } => steps::carry_out(&Workspace::load()?, &name, &result),
         Job::Header => steps::bless("cargo test -p bellwire-ffi --test header"),
         Job::Conformance { verbs: true, .. } => steps::bless_conformance(&Workspace::load()?),

@@ -15,6 +15,8 @@ mod sys;
 mod tests;
 mod tools;
 mod vm;
+#[cfg(test)]
+mod workflows;
 
 use std::{
     path::Path,
@@ -270,11 +272,12 @@ pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
     steps.chain([QUICK])
 }
 
-/// Runs the steps that are named, or all when none is, and reports.
+/// Runs the steps that are named, or all when none is, and reports. Without `yes` it asks before steps install
+/// anything; in CI nobody could answer.
 ///
 /// # Errors
 /// None of a step's own: those are in the report and in the exit code.
-pub fn test(names: &[String]) -> Result<ExitCode> {
+pub fn test(workspace: &Workspace, names: &[String], yes: bool) -> Result<ExitCode> {
     let begun = Instant::now();
     let named = |name: &str| names.iter().any(|one| one == name);
     let quick = QUICK_STEPS.iter().filter(|_| named(QUICK.0));
@@ -284,8 +287,18 @@ pub fn test(names: &[String]) -> Result<ExitCode> {
     let steps: Vec<_> = quick.chain(steps).collect();
     // This program, also when what it was started from is built anew meanwhile.
     let this = format!("/proc/{}/exe", std::process::id());
+    let mut all = Command::new(&this);
+    // The steps of `quick` install nothing.
+    let only_quick = !names.is_empty() && names.iter().all(|name| name == QUICK.0);
+    if !yes && !unattended() && !only_quick {
+        tools::ask_to_install(workspace, &mut all)?;
+    }
     let rows = schedule::run(&steps, |step, result| {
         let mut process = Command::new(&this);
+        process.envs(
+            all.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
         process.args(["step", step.name]).arg(result);
         process
     })?;

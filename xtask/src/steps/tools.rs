@@ -1,6 +1,12 @@
 //! What the steps need on the machine: a table of it, and the steps that install it.
 
-use std::{collections::BTreeSet, process::Command, thread};
+use std::{
+    collections::BTreeSet,
+    env,
+    io::{self, IsTerminal as _, Write as _},
+    process::Command,
+    thread,
+};
 
 use anyhow::Result;
 
@@ -286,17 +292,78 @@ fn disk_space() -> Option<String> {
     ))
 }
 
-/// Installs what is missing of rustup and cargo, and says what is there. What cannot be installed makes the step
-/// "could not run"; the steps that need it say so again.
-pub fn tools(workspace: &Workspace) -> Result<Run> {
+/// What is installed of rustup's.
+fn parts(workspace: &Workspace) -> Result<Vec<Tool>> {
     let mut parts = vec![rustfmt(), clippy()];
     parts.extend(bare_targets());
     parts.push(rust_target(aarch64::TARGET));
     parts.push(oldest_rust(workspace)?);
     parts.extend(for_miri());
+    Ok(parts)
+}
+
+/// What is installed by cargo.
+fn programs(workspace: &Workspace) -> Vec<Tool> {
     let mut programs = vec![cargo_hack()];
     programs.extend(gungraun_runner(workspace));
+    programs
+}
 
+/// Groups of Debian packages: what one lacks keeps no other from being installed.
+const GROUPS: [&[&str]; 5] = [&APT, &AARCH64, &GUEST, &NVMF, &NVMF_GUEST];
+
+/// All packages that the step `packages` installs.
+fn all_packages() -> Vec<&'static str> {
+    let mut all = GROUPS.concat();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// In the environment of steps, "no": they install nothing.
+const MAY_INSTALL: &str = "BELLWIRE_INSTALL";
+
+/// Asks whether steps may install what is missing, where somebody can answer, and has them install nothing
+/// otherwise.
+///
+/// # Errors
+/// No manifest names the oldest Rust.
+pub fn ask_to_install(workspace: &Workspace, steps: &mut Command) -> Result<()> {
+    let tools = parts(workspace)?.into_iter().chain(programs(workspace));
+    let missing = tools.filter(|tool| !tool.installed()).map(|tool| tool.name);
+    let packages = missing_packages(&all_packages());
+    let packages = packages.iter().map(|name| format!("package {name}"));
+    let missing: Vec<String> = missing.chain(packages).collect();
+    if !missing.is_empty() && !agreed(&missing) {
+        println!("Nothing will be installed. --yes installs without asking.");
+        steps.env(MAY_INSTALL, "no");
+    }
+    Ok(())
+}
+
+fn agreed(missing: &[String]) -> bool {
+    println!("missing, of all that steps use: {}", missing.join(", "));
+    if !io::stdin().is_terminal() {
+        return false;
+    }
+    print!(
+        "May steps install what they need, by rustup, cargo and apt-get (as root, or by sudo)? [y/N] "
+    );
+    let mut answer = String::new();
+    // What cannot be read is no.
+    let _ = io::stdout().flush();
+    let _ = io::stdin().read_line(&mut answer);
+    is_yes(&answer)
+}
+
+fn is_yes(answer: &str) -> bool {
+    ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
+}
+
+/// Installs what is missing of rustup and cargo, and says what is there. What cannot be installed makes the step
+/// "could not run"; the steps that need it say so again.
+pub fn tools(workspace: &Workspace) -> Result<Run> {
+    let (parts, programs) = (parts(workspace)?, programs(workspace));
     // Parts of toolchains are downloaded, programs are built meanwhile.
     let refused = thread::scope(|scope| {
         let parts = scope.spawn(|| parts.iter().filter_map(refused).collect::<Vec<_>>());
@@ -309,14 +376,9 @@ pub fn tools(workspace: &Workspace) -> Result<Run> {
 
 /// The same of Debian's packages, and of the guest's kernel.
 pub fn packages(_: &Workspace) -> Result<Run> {
-    let groups = [&APT[..], &AARCH64, &GUEST, &NVMF, &NVMF_GUEST];
-    let mut all = groups.concat();
-    all.sort_unstable();
-    all.dedup();
-    let lacking = install_packages(&all);
+    let lacking = install_packages(&all_packages());
     let mut refused = Vec::new();
-    // Apart, so that what the guest lacks keeps nothing else from being installed.
-    for group in groups.iter().filter(|_| !lacking.is_empty()) {
+    for group in GROUPS.iter().filter(|_| !lacking.is_empty()) {
         let lacking = install_packages(group);
         if !lacking.is_empty() {
             refused.push(format!("apt-get install {}", lacking.join(" ")));
@@ -412,6 +474,9 @@ pub fn as_root(words: &str) -> Command {
 
 /// Runs an installer. Its failure is no failed test: what counts is whether the tool is there.
 fn attempt(installer: &mut Command) -> bool {
+    if env::var_os(MAY_INSTALL).is_some_and(|value| value == "no") {
+        return false;
+    }
     Run::default().command(installer)
 }
 
@@ -428,6 +493,16 @@ mod tests {
             ["g++", "gcc"]
         );
         assert!(installed_packages("").is_empty());
+    }
+
+    #[test]
+    fn only_yes_is_an_agreement() {
+        assert!(["y\n", "Yes\n"].iter().all(|answer| is_yes(answer)));
+        assert!(
+            ["", "\n", "n\n", "why\n"]
+                .iter()
+                .all(|answer| !is_yes(answer))
+        );
     }
 
     #[test]
