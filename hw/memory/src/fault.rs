@@ -11,10 +11,22 @@
 //! and one after the program has replaced the handler by one of its own that does not pass the signal on, until
 //! [`install`] is called again.
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod handler;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod table;
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub use handler::install;
+
+/// Installs nothing: on this processor accesses do not report faults.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`](std::io::ErrorKind::Unsupported).
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub fn install() -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
 
 use super::pages::base_page;
 pub use bellwire_core::guarded::Fault;

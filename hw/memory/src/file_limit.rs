@@ -1,6 +1,7 @@
 //! The limit on the size of files, which applies to shared memory, too. Source: getrlimit(2), `RLIMIT_FSIZE`.
 
 use super::error::MemoryError;
+use super::limits::soft;
 use super::region::check;
 use super::size::Size;
 use std::io;
@@ -20,13 +21,10 @@ pub fn set_length(file: BorrowedFd<'_>, length: usize) -> Result<(), MemoryError
     // SAFETY: `limit` is writable and has the type that getrlimit fills in.
     let _infinite = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
     let need = length as u64;
-    if limit.rlim_cur != libc::RLIM_INFINITY && need > limit.rlim_cur {
-        return Err(MemoryError::FileLimit {
-            limit: limit.rlim_cur,
-            need,
-        });
+    if let Some(limit) = soft(&limit).filter(|limit| need > *limit) {
+        return Err(MemoryError::FileLimit { limit, need });
     }
-    let set = i64::try_from(length)
+    let set = libc::off_t::try_from(length)
         .map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
         // SAFETY: a plain system call.
         .and_then(|length| check(unsafe { libc::ftruncate(file.as_raw_fd(), length) }));

@@ -38,8 +38,14 @@ impl ProcessLimit {
         // Where it cannot be asked for, none is named.
         // SAFETY: `limit` is writable and has the type that getrlimit fills in.
         let _infinite = unsafe { libc::getrlimit(resource, &mut limit) };
-        (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+        soft(&limit)
     }
+}
+
+/// The soft limit; `None`: there is none.
+#[allow(clippy::unnecessary_cast, reason = "on 32-bit processors it is a u32")]
+pub(super) fn soft(limit: &libc::rlimit) -> Option<u64> {
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur as u64)
 }
 
 impl fmt::Display for ProcessLimit {

@@ -1,6 +1,7 @@
 //! Locking memory, and the limit on it. Source: mlock(2), getrlimit(2), capabilities(7).
 
 use super::error::MemoryError;
+use super::limits::soft;
 use super::region::{self, Region};
 use super::size::Size;
 use std::{fs, io};
@@ -25,7 +26,7 @@ fn rlimit() -> Option<u64> {
     // SAFETY: `limit` is writable and has the type that getrlimit fills in.
     region::check(unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) })
         .expect("getrlimit fails only for an unknown resource or a bad address");
-    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    soft(&limit)
 }
 
 /// The kernel's rule: whether a process that has `locked` bytes locked may lock `need` more bytes under

@@ -133,7 +133,8 @@ fn kind_of(fd: BorrowedFd<'_>, len: usize) -> io::Result<PageKind> {
     let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: `fs` is writable and has the type that fstatfs fills in.
     super::region::check(unsafe { libc::fstatfs(fd.as_raw_fd(), &mut fs) })?;
-    if fs.f_type == libc::HUGETLBFS_MAGIC {
+    // Both are of different types in different C libraries; the number has 32 bits.
+    if fs.f_type as u32 == libc::HUGETLBFS_MAGIC as u32 {
         let size = fs.f_bsize as usize;
         return [PageKind::Huge1G, PageKind::Huge2M]
             .into_iter()

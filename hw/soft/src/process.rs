@@ -160,7 +160,7 @@ impl Process {
     /// those (Linux 6.9), else its pid. Processes without either have one number together, zero.
     pub fn number(&self) -> u64 {
         /// `PID_FS_MAGIC` of linux/magic.h.
-        const PID_FS: i64 = 0x5049_4446;
+        const PID_FS: u32 = 0x5049_4446;
         /// Keeps the two kinds apart.
         const OF_PIDFD: u64 = 1 << 63;
         let of_pidfd = self
@@ -168,7 +168,7 @@ impl Process {
             .as_ref()
             .filter(|_| self.certain)
             .and_then(|handle| {
-                let is_numbered = fstatfs(handle).is_ok_and(|fs| fs.f_type == PID_FS);
+                let is_numbered = fstatfs(handle).is_ok_and(|fs| fs.f_type as u32 == PID_FS);
                 is_numbered.then(|| fstat(handle).ok()).flatten()
             });
         match (of_pidfd, self.pid) {

@@ -106,7 +106,7 @@ const NVMF: (&str, &str) = (
 );
 
 /// Every step. Two run at a time: of those that may start, the first of these.
-const STEPS: [Step; 30] = [
+const STEPS: [Step; 31] = [
     step(
         "tools",
         "install what other steps need of rustup and cargo",
@@ -239,6 +239,13 @@ const STEPS: [Step; 30] = [
     step("no-std", "core for a bare machine", build::no_std)
         .builds(&["release"])
         .company(Company::Patient),
+    step(
+        "targets",
+        "the library for musl and for 32 bits",
+        build::targets,
+    )
+    .builds(&["debug"])
+    .company(Company::Patient),
     step("examples", "build and run examples", build::examples).builds(&["optimized"]),
     step(
         "processes",

@@ -101,6 +101,9 @@ pub const BARE_TARGET: &str = "x86_64-unknown-none";
 /// The same of another architecture.
 pub const BARE_AARCH64: &str = "aarch64-unknown-none";
 
+/// A target with another C library than GNU's, and with 32-bit pointers and numbers of the system.
+pub const MUSL_32: &str = "i686-unknown-linux-musl";
+
 /// Something that rustup or cargo installs.
 pub struct Tool {
     name: String,
@@ -296,7 +299,7 @@ fn disk_space() -> Option<String> {
 fn parts(workspace: &Workspace) -> Result<Vec<Tool>> {
     let mut parts = vec![rustfmt(), clippy()];
     parts.extend(bare_targets());
-    parts.push(rust_target(aarch64::TARGET));
+    parts.extend([aarch64::TARGET, MUSL_32].map(rust_target));
     parts.push(oldest_rust(workspace)?);
     parts.extend(for_miri());
     Ok(parts)

@@ -79,7 +79,7 @@ fn is_forbidden() -> bool {
 ///
 /// # Errors
 /// Those of sigaction(2); [`io::ErrorKind::Unsupported`] if the environment variable `BELLWIRE_NO_FAULT_HANDLER` is set,
-/// on other processors than x86-64 and aarch64, or if the program has installed too many above it.
+/// or if the program has installed too many above it.
 pub fn install() -> io::Result<()> {
     if !REPORTED || is_forbidden() {
         return Err(io::ErrorKind::Unsupported.into());

@@ -68,7 +68,8 @@ impl Drop for Watcher {
         let this = unsafe { libc::pthread_self() };
         // `see_to` may hold the last reference to its own watcher: then the thread ends by itself.
         if let Some(thread) = self.thread.take()
-            && thread.as_pthread_t() != this
+            // A number in the standard library, and in some C libraries a pointer.
+            && thread.as_pthread_t() as usize != this as usize
         {
             // The thread does not panic.
             let _ended = thread.join();
