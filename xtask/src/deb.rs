@@ -145,7 +145,7 @@ impl<'a> Packages<'a> {
         })
     }
 
-    /// Headers, the static library, and what pkg-config and CMake need.
+    /// Headers, manual pages, the static library, and what pkg-config and CMake need.
     fn development(&self) -> Result<Package> {
         let place = Place::in_package(&self.dir.join(DEVELOPMENT));
         // dpkg knows what it has installed.
@@ -219,6 +219,14 @@ impl<'a> Packages<'a> {
         fs::write(pages.join("copyright"), copyright)?;
         fs::copy(root.join("CHANGELOG.md"), pages.join("changelog"))?;
         done(command("gzip -9n").arg(pages.join("changelog")))?;
+        let man = dir.join("usr/share/man");
+        if man.exists() {
+            done(
+                command("find")
+                    .arg(&man)
+                    .args("-type f -exec gzip -9n {} +".split(' ')),
+            )?;
+        }
 
         let control = dir.join("DEBIAN");
         fs::create_dir_all(&control)?;

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     library::{self, Built},
+    man,
     workspace::Workspace,
 };
 
@@ -254,6 +255,12 @@ impl<'a> Installation<'a> {
         self.copy(&built.archive, &libdir.join("libbellwire.a"))?;
         for header in HEADERS {
             self.copy(&root.join("include").join(header), &includedir.join(header))?;
+        }
+
+        let man = self.place.prefix.join("share/man/man3");
+        let header = fs::read_to_string(root.join("include").join(HEADERS[0]))?;
+        for page in man::pages(&header, version) {
+            self.file(&man.join(page.file), page.text.as_bytes())?;
         }
 
         let flags = private(link_system);

@@ -16,6 +16,7 @@ mod install;
 mod latency;
 mod library;
 mod libtest;
+mod man;
 mod mlx5_cost;
 mod page;
 #[cfg(test)]
@@ -103,7 +104,7 @@ enum Job {
         #[arg(long)]
         check: bool,
     },
-    /// Build the C library, and install it: libraries, headers, and files for pkg-config and CMake.
+    /// Build the C library, and install it: libraries, headers, manual pages, and files for pkg-config and CMake.
     Install(install::Options),
     /// Make Debian packages of the C library and of programs. Installs dpkg-dev.
     Deb(deb::Options),
