@@ -221,17 +221,22 @@ impl Hca {
         let Some(record) = control.record(qpn) else {
             return;
         };
-        // It has not been sent: the link is still being made, and the outcome will be known soon.
-        let calling =
-            (record.requester.as_ref().zip(self.node.as_ref())).is_some_and(|(requester, node)| {
-                requester.incarnation == 0 && node.is_calling(requester.slot)
-            });
+        // It has not been sent while there is no link. If one is still being made, the outcome will be known soon.
+        let unlinked = (record.requester.as_ref())
+            .filter(|requester| requester.incarnation == 0)
+            .and_then(|requester| Some((self.node.as_ref()?, requester.slot)));
+        let calling = unlinked.is_some_and(|(node, slot)| node.is_calling(slot));
+        let retry_cnt = record.attr.retry_cnt;
         let Some(stall) = record.stall.as_mut().filter(|stall| stall.id == id) else {
             return;
         };
         if stall.wait == Wait::Acknowledgement && !calling {
             if stall.retries_left == 0 {
                 return self.fail(control, qpn, WcStatus::RetryExcErr, None);
+            }
+            // The call was over before this request waited for it, or soon after: the node there may have been busy.
+            if let Some((node, slot)) = unlinked.filter(|_| stall.retries_left == retry_cnt) {
+                node.call(slot);
             }
             stall.retries_left -= 1;
         }

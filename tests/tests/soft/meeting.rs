@@ -186,6 +186,22 @@ fn silent_connections_are_not_waited_for() {
     }
 }
 
+/// One that ends each connection at once, as a node with too many callers does, is called again and again: whether the
+/// caller had sent its hello by then or not.
+#[test]
+fn a_node_that_hangs_up_is_called_again() {
+    const CALLS: usize = 10;
+    let name = fabric_name();
+    let listener = UnixListener::bind_addr(&place(&name, 0)).unwrap();
+    let hangs_up = std::thread::spawn(move || {
+        for _ in 0..CALLS {
+            listener.accept().unwrap();
+        }
+    });
+    let _caller = node(&name, Mode::Inline);
+    until("the calls", || hangs_up.is_finished());
+}
+
 /// Queue pairs that were connected with a node before there was a link with it have one when it comes.
 #[test]
 fn requests_wait_for_a_link_that_comes() {

@@ -156,6 +156,14 @@ enum Step {
     Agreed(Agreed),
 }
 
+impl Step {
+    /// The call is repeated soon.
+    fn again(call: Call) -> Self {
+        let from = Instant::now() + AGAIN;
+        Self::Stays(Stage::Knocking { call, from })
+    }
+}
+
 impl Stage {
     fn call(&self) -> Option<&Call> {
         match self {
@@ -375,10 +383,7 @@ impl Meetings {
                 other,
                 ours,
             } => {
-                let again = || {
-                    let from = Instant::now() + AGAIN;
-                    Ok(Step::Stays(Stage::Knocking { call, from }))
-                };
+                let again = || Ok(Step::again(call));
                 let heard = match hello::hear(&other.stream) {
                     Ok(Some(heard)) => heard,
                     Ok(None) => {
@@ -389,15 +394,7 @@ impl Meetings {
                             ours,
                         }));
                     }
-                    // It had too many callers, or has ended.
-                    Err(error)
-                        if matches!(
-                            error.kind(),
-                            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
-                        ) =>
-                    {
-                        return again();
-                    }
+                    Err(error) if has_hung_up(&error) => return again(),
                     Err(error) => return Err(error),
                 };
                 match heard.hello.refusal {
@@ -460,7 +457,9 @@ impl Meetings {
         // A place passes to another node only when the previous one has gone; the new node's claim is not
         // sufficient.
         let link = node.known(slot).and_then(Peer::link);
-        let there = link.is_some_and(|link| !link.is_gone());
+        // One that has just been agreed on counts: each end would drop the other's.
+        let there =
+            link.is_some_and(|link| !link.is_gone()) || agreed.iter().any(|link| link.slot == slot);
         let asked = (self.all.iter()).any(
             |handshake| matches!(handshake.at, Stage::Asked { call, .. } if call.slot == slot),
         );
@@ -527,6 +526,12 @@ impl Meetings {
     }
 }
 
+/// Whether the node that was called has ended the connection: it had too many callers, or has ended itself.
+fn has_hung_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
 /// Drops a handshake without a link.
 fn end(node: &Node, gone: &Stage) {
     if let Some(slot) = gone.slot() {
@@ -538,10 +543,7 @@ fn knock(node: &Node, call: Call, spare: &mut Spare) -> io::Result<Step> {
     let stream = match address::connect(&node.owner, &node.name, call.slot, spare)? {
         Called::There(stream) => Fd::new(stream),
         Called::Nobody => return Ok(Step::Over),
-        Called::Crowded => {
-            let from = Instant::now() + AGAIN;
-            return Ok(Step::Stays(Stage::Knocking { call, from }));
-        }
+        Called::Crowded => return Ok(Step::again(call)),
     };
     let peer = Credentials::of_peer(&stream)?;
     if peer.uid != node.owner.uid() {
@@ -555,7 +557,10 @@ fn knock(node: &Node, call: Call, spare: &mut Spare) -> io::Result<Step> {
         proof: call.proof,
         ..node.hello()
     };
-    hello::say(&stream, &hello, &[file.as_fd(), node.export().file()])?;
+    match hello::say(&stream, &hello, &[file.as_fd(), node.export().file()]) {
+        Err(error) if has_hung_up(&error) => return Ok(Step::again(call)),
+        said => said?,
+    }
     let other = Other { stream, process };
     Ok(Step::Stays(Stage::Asked {
         call,

@@ -4,6 +4,7 @@ use super::channel::EventChannel;
 use super::on_id::OnId;
 use super::param::{ConnParam, Membership, Peer, PortSpace, PrivateData};
 use super::rdma;
+use super::share::{self, Who};
 use super::soft::{self, PeerProcess};
 use crate::device::Device;
 use crate::error::Error;
@@ -262,6 +263,16 @@ impl Id {
     /// The process at the other end: says when that has ended. `None`: it is this one, or cannot be known.
     pub(super) fn peer_process(&self) -> Option<Arc<PeerProcess>> {
         self.0.soft()?.peer_process()
+    }
+
+    /// Whose share of a listener's places it takes: its process's, or its address's where the process cannot be known.
+    pub(super) fn peer_share(&self) -> Who {
+        match self.0.soft() {
+            Some(id) => id.peer_process().map_or(0, |process| process.identity()),
+            None => self
+                .peer_addr()
+                .map_or(0, |peer| share::of_address(peer.ip())),
+        }
     }
 
     /// Takes the queue pair from INIT to RTS, with at most `responder` incoming and `initiator` outgoing

@@ -1,9 +1,21 @@
 //! Places that several peers share: none of them can keep the others out.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::OnceLock;
 
-/// Whose places they are: a number of a process or host; zero is this process, which shares with nobody.
+/// Whose places they are: a number of a process, or of a host; zero is this process, which shares with nobody.
 pub(super) type Who = u64;
+
+/// The number of a host. Two of them rarely have the same, and do not know which ones: then they share.
+pub(super) fn of_address(address: IpAddr) -> Who {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
+    // Zero is this process.
+    KEYS.get_or_init(RandomState::new)
+        .hash_one(address.to_canonical())
+        | 1
+}
 
 /// How many of a number of places are taken, and by whom. A peer may take another place while it has no more than are free.
 /// So one alone has half of them, two have a third each, and the next one finds room.
@@ -75,6 +87,14 @@ mod tests {
         (0..taken[0]).for_each(|_| shares.give(1));
         assert_eq!(shares.taken(), taken[1..].iter().sum::<usize>());
         assert!(shares.take(1, PLACES));
+    }
+
+    #[test]
+    fn an_address_is_one_peer_however_it_is_written() {
+        let of = |text: &str| of_address(text.parse().expect("an address"));
+        assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+        assert_ne!(of("10.0.0.1"), 0);
     }
 
     #[test]

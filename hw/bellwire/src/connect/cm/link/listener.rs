@@ -10,7 +10,6 @@ use super::connector::lost;
 use super::private_data::{Busy, Notice, PrivateData, Refusal};
 use super::session::Session;
 use crate::connect::Message;
-use crate::connect::cm::soft::PeerProcess;
 use crate::connect::cm::{Event, EventChannel, EventKind, Id, Peer, PortSpace};
 use crate::device::Device;
 use crate::error::Error;
@@ -410,9 +409,7 @@ impl Desk {
                 }
                 is_there
             };
-            let process = id.peer_process();
-            let who = process.as_deref().map_or(0, PeerProcess::identity);
-            if !self.admission.ask(said.session, who, is_there) {
+            if !self.admission.ask(said.session, id.peer_share(), is_there) {
                 let wait = self.admission.refuse(Instant::now()).as_micros();
                 let micros = u32::try_from(wait).unwrap_or(u32::MAX);
                 let _gone = id.reject(&Busy { micros }.to_bytes());
