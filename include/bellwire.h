@@ -2074,6 +2074,11 @@ typedef struct bw_link_init {
     // (BW_KEEP_ALIVE_MISSED) and recovers. It is not reported, and takes a place in the send queue
     // until it completes.
     uint64_t keep_alive_ns;
+    // Of a link of a set with `srq_max_held`: the limit of this link, in its place; 0: the set's. Of no meaning
+    // for other links.
+    uint32_t srq_max_held;
+    // 0.
+    uint32_t reserved;
 } bw_link_init;
 
 // How long, and how often, to try to reach the peer of a link. `bw_link_retry_default` fills it. Times
@@ -2184,6 +2189,11 @@ typedef struct bw_link_info {
     uint32_t unreported;
     // Why the link has ended; empty while it has not.
     char why[BW_WHY_MAX];
+    // Of a link of a set with `srq_max_held`: blocks of the shared receive queue that its messages hold,
+    // returned ones included that the set has not posted again yet. Otherwise 0.
+    uint32_t held;
+    // 0.
+    uint32_t reserved;
 } bw_link_info;
 
 // Counters of a link. Requests that succeed at once are not counted, because that would slow the data
@@ -2281,6 +2291,11 @@ typedef struct bw_link_set_info {
     // Bytes of memory that it uses: completion queues, tables, and the rings, ledgers and states of its
     // links; without what a device's driver allocates.
     uint64_t memory;
+    // Receives posted to the shared receive queues, those with a message included that was not polled yet.
+    uint32_t receives_posted;
+    // Blocks of the shared receive queues that are not posted: the program holds them, or has returned them
+    // and the next polls post them.
+    uint32_t receives_held;
 } bw_link_set_info;
 
 // The outcome of a request posted to a link of a set.
@@ -2992,6 +3007,15 @@ int bw_qp_get_state(struct bw_qp *qp);
 // Errors: `BW_ENULL`.
 // Thread: the queue pair's owner; no other call on it may be under way or follow.
 int bw_qp_destroy(struct bw_qp *qp);
+
+// Writes the address of the connection's peer, of at most `BW_ADDR_MAX` characters including its NUL, and its
+// port.
+//
+// Errors: `BW_ESTATE` if the connection has ended, `BW_ECONN` if a link has taken it, `BW_ENULL`.
+// Thread: the connection's owner.
+int bw_tcp_peer_addr(const struct bw_tcp_conn *conn,
+                     char *host,
+                     uint32_t *port);
 
 // Listens for peers on a port of the host's address, or of all addresses of this host if `host` is
 // NULL. Port 0 means a free one. Anyone who reaches the port can connect: nothing is encrypted or
@@ -4380,6 +4404,16 @@ int bw_link_on_fault(struct bw_link *link,
                      bw_fault_fn hook,
                      void *context);
 
+// As `bw_link_on_fault`, of a link of a set: called within the polls of the set, `bw_link_set_report_fault`
+// and `bw_link_set_drain`. The hook must not use the set.
+//
+// Errors: `BW_ENOLINK`, `BW_ENULL`.
+// Thread: the set's owner.
+int bw_link_set_on_fault(struct bw_link_set *set,
+                         bw_link_id link,
+                         bw_fault_fn hook,
+                         void *context);
+
 // Sets the function `hook` that is called, with `context`, when a recovery of the link has ended,
 // whether it succeeded or not, and when the link is connected for the first time; NULL: none. It is
 // not called when the peer closes a link that works: `bw_link_get_state` then returns
@@ -4388,6 +4422,15 @@ int bw_link_on_fault(struct bw_link *link,
 // Errors: `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_on_recovered(struct bw_link *link, bw_recovered_fn hook, void *context);
+
+// As `bw_link_on_recovered`, of a link of a set. Otherwise as `bw_link_set_on_fault`.
+//
+// Errors: `BW_ENOLINK`, `BW_ENULL`.
+// Thread: the set's owner.
+int bw_link_set_on_recovered(struct bw_link_set *set,
+                             bw_link_id link,
+                             bw_recovered_fn hook,
+                             void *context);
 
 // Sets the function `hook` that is called, with `context`, for each asynchronous event of the device
 // that concerns none of its links; NULL: none. The links of a device take all its events: a poll of
@@ -4444,6 +4487,29 @@ int bw_link_dump_failure(struct bw_link *link,
                          size_t capacity,
                          size_t *length);
 
+// As `bw_link_dump`, of a link of a set.
+//
+// Errors: `BW_ENOLINK`, `BW_ERECOVERING` if the link has no queue pair, `BW_ELIMIT`, `BW_EINVAL`, `BW_ENULL`,
+// `BW_ESIZE`.
+// Thread: the set's owner.
+int bw_link_set_dump(struct bw_link_set *set,
+                     bw_link_id link,
+                     const struct bw_dump_attr *attr,
+                     char *buffer,
+                     size_t capacity,
+                     size_t *length);
+
+// As `bw_link_dump_failure`, of a link of a set.
+//
+// Errors: `BW_ENOLINK`, `BW_ESTATE` if none is kept, `BW_ELIMIT`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the set's owner.
+int bw_link_set_dump_failure(struct bw_link_set *set,
+                             bw_link_id link,
+                             const struct bw_dump_attr *attr,
+                             char *buffer,
+                             size_t capacity,
+                             size_t *length);
+
 // Returns the link's state: a `bw_link_state`, 0 or more. It changes in polls, and when the link is
 // closed.
 //
@@ -4456,6 +4522,16 @@ int bw_link_get_state(const struct bw_link *link);
 // Errors: `BW_ERECOVERING` while a thread recovers it, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner.
 int bw_link_query(struct bw_link *link, struct bw_link_info *info);
+
+// Writes the address of the link's peer, of at most `BW_ADDR_MAX` characters including its NUL, and its port: of
+// its end of the TCP connection, or the one that the communication manager connects with.
+//
+// Errors: `BW_ESTATE` for a link of `bw_link_create_pair`, or if it is not known yet or not any more,
+// `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_peer_addr(struct bw_link *link,
+                      char *host,
+                      uint32_t *port);
 
 // Returns the counters of a link. Set `counters->size` before the call.
 //
@@ -4584,13 +4660,32 @@ int bw_link_set_join_pair(struct bw_link_set *set,
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: the set's owner.
-int bw_link_set_query(const struct bw_link_set *set, struct bw_link_set_info *info);
+int bw_link_set_query(struct bw_link_set *set, struct bw_link_set_info *info);
 
 // Returns the state of a link of the set; `cqn` is 0 in it. Set `info->size` before the call.
 //
 // Errors: `BW_ENOLINK`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the set's owner.
 int bw_link_set_query_link(struct bw_link_set *set, bw_link_id link, struct bw_link_info *info);
+
+// As `bw_link_peer_addr`, of a link of the set.
+//
+// Errors: `BW_ENOLINK`, `BW_ESTATE` as for `bw_link_peer_addr`, `BW_ENULL`.
+// Thread: the set's owner.
+int bw_link_set_peer_addr(struct bw_link_set *set, bw_link_id link, char *host, uint32_t *port);
+
+// Notes a pointer of the program's own with a link of the set: to what it keeps for the peer.
+//
+// Errors: `BW_ENOLINK`, `BW_ENULL` (the set).
+// Thread: the set's owner.
+int bw_link_set_set_context(struct bw_link_set *set, bw_link_id link, void *context);
+
+// Returns the pointer of `bw_link_set_set_context`; NULL until one was set, and if the handle is of no link.
+// For the data path: it is found without a search, and nothing else is checked.
+//
+// Thread: the set's owner.
+void *bw_link_set_context(const struct bw_link_set *set,
+                          bw_link_id link);
 
 // Returns the counters of a link of the set. Set `counters->size` before the call.
 //

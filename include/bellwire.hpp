@@ -1148,6 +1148,14 @@ public:
     }
     int exchange_fd() { return check(bw_link_exchange_fd(get()), "bw_link_exchange_fd"); }
     /* The hooks must not throw. */
+    /* The peer's address and port. */
+    std::pair<std::string, uint32_t> peer_addr()
+    {
+        char host[BW_ADDR_MAX];
+        uint32_t port = 0;
+        check(bw_link_peer_addr(get(), host, &port), "bw_link_peer_addr");
+        return {host, port};
+    }
     void on_fault(bw_fault_fn hook, void *context = nullptr)
     {
         check(bw_link_on_fault(get(), hook, context), "bw_link_on_fault");
@@ -1351,6 +1359,45 @@ public:
     {
         return detail::filled<bw_link_counters>("bw_link_set_query_counters", [&](bw_link_counters *to) {
             return bw_link_set_query_counters(get(), link, to);
+        });
+    }
+    /* The peer's address and port, as bw_link_peer_addr() writes it. */
+    std::pair<std::string, uint32_t> peer_addr(bw_link_id link)
+    {
+        char host[BW_ADDR_MAX];
+        uint32_t port = 0;
+        check(bw_link_set_peer_addr(get(), link, host, &port), "bw_link_set_peer_addr");
+        return {host, port};
+    }
+    /* A pointer of the program's own. */
+    void set_context(bw_link_id link, void *context)
+    {
+        check(bw_link_set_set_context(get(), link, context), "bw_link_set_set_context");
+    }
+    template <class T> T *context(bw_link_id link) const noexcept
+    {
+        return static_cast<T *>(bw_link_set_context(get(), link));
+    }
+    void on_fault(bw_link_id link, bw_fault_fn hook, void *context = nullptr)
+    {
+        check(bw_link_set_on_fault(get(), link, hook, context), "bw_link_set_on_fault");
+    }
+    void on_recovered(bw_link_id link, bw_recovered_fn hook, void *context = nullptr)
+    {
+        check(bw_link_set_on_recovered(get(), link, hook, context), "bw_link_set_on_recovered");
+    }
+    /* What the link's queue pair did last; dump_failure(), with bw_link_init.dump_entries, is for the
+     * connection that failed last. */
+    std::string dump(bw_link_id link, const bw_dump_attr *attr = nullptr)
+    {
+        return detail::text("bw_link_set_dump", [&](char *to, size_t capacity, size_t *length) {
+            return bw_link_set_dump(get(), link, attr, to, capacity, length);
+        });
+    }
+    std::string dump_failure(bw_link_id link, const bw_dump_attr *attr = nullptr)
+    {
+        return detail::text("bw_link_set_dump_failure", [&](char *to, size_t capacity, size_t *length) {
+            return bw_link_set_dump_failure(get(), link, attr, to, capacity, length);
         });
     }
     void report(bw_link_id link, const bw_fault &fault)

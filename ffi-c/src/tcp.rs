@@ -1,5 +1,6 @@
 //! Exchange of endpoints over a TCP connection.
 
+use crate::cm::write_addr;
 use crate::code::BW_ECONN;
 use crate::failure::{Failure, guard};
 use crate::handle::{get, get_mut, give, peek, take};
@@ -48,6 +49,24 @@ impl bw_tcp_conn {
     pub(crate) fn take(&mut self) -> Result<Connection, Failure> {
         self.connection.take().ok_or_else(taken)
     }
+}
+
+/// Writes the address of the connection's peer, of at most `BW_ADDR_MAX` characters including its NUL, and its
+/// port.
+///
+/// Errors: `BW_ESTATE` if the connection has ended, `BW_ECONN` if a link has taken it, `BW_ENULL`.
+/// Thread: the connection's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_tcp_peer_addr(
+    conn: *const bw_tcp_conn,
+    host: *mut c_char,
+    port: *mut u32,
+) -> c_int {
+    // SAFETY: the header's conventions on handles; the program passes the places.
+    guard(|| unsafe {
+        let connection = get(conn, "connection")?.connection.as_ref();
+        write_addr(connection.ok_or_else(taken)?.peer_addr(), host, port)
+    })
 }
 
 /// What the two ends of a connection exchange besides their endpoints.

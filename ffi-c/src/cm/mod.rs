@@ -395,7 +395,7 @@ fn set_path(id: &Id, option: u32, value: u32) -> Result<(), Failure> {
 
 /// # Safety
 /// `host` is NULL or has room for `BW_ADDR_MAX` characters; `port` is NULL or may be written.
-unsafe fn write_addr(
+pub(crate) unsafe fn write_addr(
     addr: Option<SocketAddr>,
     host: *mut c_char,
     port: *mut u32,
@@ -403,7 +403,8 @@ unsafe fn write_addr(
     if host.is_null() || port.is_null() {
         return Err(Failure::null("the place for the address, or for the port,"));
     }
-    let addr = addr.ok_or_else(|| Failure::new(BW_ESTATE, "the id has no such address yet"))?;
+    let addr = addr
+        .ok_or_else(|| Failure::new(BW_ESTATE, "there is no such address yet, or not any more"))?;
     let text = crate::device::text::<BW_ADDR_MAX>(&address::host_text(addr));
     // The NUL is always there: `text` leaves room for it.
     let length = text.iter().take_while(|byte| **byte != 0).count() + 1;

@@ -3,13 +3,14 @@
 use super::bw_link;
 use super::code::away;
 use super::init::nanoseconds;
+use super::set::{bw_link_id, bw_link_set};
 use crate::device::bw_device;
 use crate::event::bw_async_event;
 use crate::failure::{Failure, guard};
 use crate::fault::{bw_class, bw_fault};
 use crate::handle::{get, get_mut, take_with};
 use hw::fault::plan::End;
-use hw::link::{DeviceEvent, Link, LinkEnd, RecoveryReport};
+use hw::link::{DeviceEvent, FaultReport, Link, LinkEnd, LinkId, RecoveryReport};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::null;
 
@@ -95,6 +96,35 @@ fn report(from: &RecoveryReport, call: impl FnOnce(*const bw_recovery_report)) {
     });
 }
 
+/// Calls the program's function at each fault.
+fn fault_hook(
+    hook: bw_fault_fn,
+    context: *mut c_void,
+) -> impl FnMut(&FaultReport) + Send + 'static {
+    let context = Context(context);
+    move |report| {
+        if let Some(hook) = hook {
+            let (fault, class) = (report.fault.into(), report.fault.into());
+            // SAFETY: the program's callback, with the context that it gave.
+            unsafe { hook(context.get(), &fault, &class, report.epoch) }
+        }
+    }
+}
+
+/// Calls the program's function at the end of each recovery.
+fn recovered_hook(
+    hook: bw_recovered_fn,
+    context: *mut c_void,
+) -> impl FnMut(&RecoveryReport) + Send + 'static {
+    let context = Context(context);
+    move |from| {
+        if let Some(hook) = hook {
+            // SAFETY: the program's callback, with the context that it gave.
+            report(from, |report| unsafe { hook(context.get(), report) });
+        }
+    }
+}
+
 /// The link behind the handle, unless a thread is recovering it.
 ///
 /// # Safety
@@ -126,15 +156,29 @@ pub unsafe extern "C" fn bw_link_on_fault(
     guard(|| {
         // SAFETY: the header's conventions on handles.
         let link = unsafe { &mut get_mut(link, "link")?.link };
-        let context = Context(context);
-        link.on_fault(move |report| {
-            if let Some(hook) = hook {
-                let (fault, class) = (report.fault.into(), report.fault.into());
-                // SAFETY: the program's callback, with the context that it gave.
-                unsafe { hook(context.get(), &fault, &class, report.epoch) }
-            }
-        });
+        link.on_fault(fault_hook(hook, context));
         Ok(())
+    })
+}
+
+/// As `bw_link_on_fault`, of a link of a set: called within the polls of the set, `bw_link_set_report_fault`
+/// and `bw_link_set_drain`. The hook must not use the set.
+///
+/// Errors: `BW_ENOLINK`, `BW_ENULL`.
+/// Thread: the set's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_set_on_fault(
+    set: *mut bw_link_set,
+    link: bw_link_id,
+    hook: bw_fault_fn,
+    context: *mut c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the header's conventions on handles.
+        let set = unsafe { &mut get_mut(set, "set")?.set };
+        let mut link = set.link(LinkId::from_raw(link))?;
+        link.on_fault(fault_hook(hook, context));
+        Ok::<_, Failure>(())
     })
 }
 
@@ -154,14 +198,28 @@ pub unsafe extern "C" fn bw_link_on_recovered(
     guard(|| {
         // SAFETY: the header's conventions on handles.
         let link = unsafe { &mut get_mut(link, "link")?.link };
-        let context = Context(context);
-        link.on_recovered(move |from| {
-            if let Some(hook) = hook {
-                // SAFETY: the program's callback, with the context that it gave.
-                report(from, |report| unsafe { hook(context.get(), report) });
-            }
-        });
+        link.on_recovered(recovered_hook(hook, context));
         Ok(())
+    })
+}
+
+/// As `bw_link_on_recovered`, of a link of a set. Otherwise as `bw_link_set_on_fault`.
+///
+/// Errors: `BW_ENOLINK`, `BW_ENULL`.
+/// Thread: the set's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_set_on_recovered(
+    set: *mut bw_link_set,
+    link: bw_link_id,
+    hook: bw_recovered_fn,
+    context: *mut c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the header's conventions on handles.
+        let set = unsafe { &mut get_mut(set, "set")?.set };
+        let mut link = set.link(LinkId::from_raw(link))?;
+        link.on_recovered(recovered_hook(hook, context));
+        Ok::<_, Failure>(())
     })
 }
 

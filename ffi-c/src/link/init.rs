@@ -105,6 +105,11 @@ pub struct bw_link_init {
     /// (BW_KEEP_ALIVE_MISSED) and recovers. It is not reported, and takes a place in the send queue
     /// until it completes.
     pub keep_alive_ns: u64,
+    /// Of a link of a set with `srq_max_held`: the limit of this link, in its place; 0: the set's. Of no meaning
+    /// for other links.
+    pub srq_max_held: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 pub(super) fn nanoseconds(time: Duration) -> u64 {
@@ -144,6 +149,8 @@ impl Default for bw_link_init {
             recovery_ns: nanoseconds(limits.recovery),
             request_deadline_ns: init.request_deadline.map_or(0, nanoseconds),
             keep_alive_ns: init.keep_alive.map_or(0, nanoseconds),
+            srq_max_held: 0,
+            reserved: 0,
         }
     }
 }
@@ -154,6 +161,7 @@ unsafe impl Versioned for bw_link_init {
         offset_of!(Self, dump_entries),
         offset_of!(Self, recovery_ns),
         offset_of!(Self, request_deadline_ns),
+        offset_of!(Self, srq_max_held),
         size_of::<Self>(),
     ];
 }
@@ -177,6 +185,7 @@ impl bw_link_init {
     /// Both pointers in it are NULL, or point to structs as their types say.
     pub(super) unsafe fn checked(&self) -> Result<Checked, Failure> {
         let waitable = sleeps(self.sleeps)?;
+        sized::zero("reserved", self.reserved)?;
         if self.attempts == 0 {
             return Err(Failure::new(
                 BW_EINVAL,
@@ -243,6 +252,7 @@ impl bw_link_init {
             request_deadline: (self.request_deadline_ns != 0)
                 .then_some(nanos(self.request_deadline_ns)),
             keep_alive: (self.keep_alive_ns != 0).then_some(nanos(self.keep_alive_ns)),
+            max_held: (self.srq_max_held != 0).then_some(self.srq_max_held),
         }))
     }
 }

@@ -4,6 +4,7 @@ use super::bw_link;
 use super::code::away;
 use super::hook::at_home;
 use super::init::nanoseconds;
+use crate::cm::write_addr;
 use crate::code::BW_EUNSUPPORTED;
 use crate::failure::{Failure, guard};
 use crate::fault::bw_fault;
@@ -13,6 +14,7 @@ use hw::fault::Scope;
 use hw::fault::plan::EndReason;
 use hw::link::{Counters, ExchangeError, Link, LinkEnd, LinkState};
 use std::ffi::{c_char, c_int};
+use std::mem::offset_of;
 use std::time::Duration;
 
 /// The state of a link.
@@ -88,6 +90,11 @@ pub struct bw_link_info {
     pub unreported: u32,
     /// Why the link has ended; empty while it has not.
     pub why: [c_char; BW_WHY_MAX],
+    /// Of a link of a set with `srq_max_held`: blocks of the shared receive queue that its messages hold,
+    /// returned ones included that the set has not posted again yet. Otherwise 0.
+    pub held: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 impl Default for bw_link_info {
@@ -103,13 +110,15 @@ impl Default for bw_link_info {
             peer_rkey: 0,
             unreported: 0,
             why: [0; BW_WHY_MAX],
+            held: 0,
+            reserved: 0,
         }
     }
 }
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_link_info {
-    const SIZES: &'static [usize] = &[size_of::<Self>()];
+    const SIZES: &'static [usize] = &[offset_of!(Self, held), size_of::<Self>()];
 }
 
 pub(super) fn why(state: LinkState, exchange: Option<&ExchangeError>) -> String {
@@ -122,7 +131,7 @@ pub(super) fn why(state: LinkState, exchange: Option<&ExchangeError>) -> String 
 
 /// What `bw_link_query` returns, of either kind of link.
 macro_rules! info {
-    ($link:expr, $cqn:expr) => {{
+    ($link:expr, $cqn:expr, $held:expr) => {{
         let link = $link;
         let memory = link.peer_memory().unwrap_or_default();
         $crate::link::life::bw_link_info {
@@ -134,6 +143,7 @@ macro_rules! info {
             peer_length: memory.length,
             peer_rkey: memory.rkey,
             unreported: link.unreported(),
+            held: $held,
             why: $crate::device::text(&$crate::link::life::why(
                 link.state(),
                 link.exchange_error(),
@@ -154,8 +164,24 @@ pub unsafe extern "C" fn bw_link_query(link: *mut bw_link, info: *mut bw_link_in
     guard(|| unsafe {
         let link = at_home(link)?;
         let cqn = link.cqn();
-        sized::write(info, &info!(&*link, cqn))
+        sized::write(info, &info!(&*link, cqn, 0))
     })
+}
+
+/// Writes the address of the link's peer, of at most `BW_ADDR_MAX` characters including its NUL, and its port: of
+/// its end of the TCP connection, or the one that the communication manager connects with.
+///
+/// Errors: `BW_ESTATE` for a link of `bw_link_create_pair`, or if it is not known yet or not any more,
+/// `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
+/// Thread: the link's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_peer_addr(
+    link: *mut bw_link,
+    host: *mut c_char,
+    port: *mut u32,
+) -> c_int {
+    // SAFETY: the header's conventions on handles; the program passes the places.
+    guard(|| unsafe { write_addr(at_home(link)?.peer_addr(), host, port) })
 }
 
 /// Entries of `bw_link_counters.faults`: more than there are scopes, so that scopes can be added.

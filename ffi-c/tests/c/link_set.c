@@ -105,6 +105,7 @@ static void join(struct member *member)
     bw_link_init here, there;
 
     OK(bw_link_init_default(&here, sizeof here));
+    here.dump_entries = 4;
     side_memory(&member->peer, pd, &there);
     there.seed = 1;
     OK(bw_link_set_join_pair(set, &here, &member->id, pd, &there, &member->peer.link));
@@ -287,12 +288,65 @@ static void waits(void)
     EXPECT(bw_link_set_wait(set, &one, 1, &wait) == BW_EINVAL);
 }
 
+static struct {
+    unsigned faults, recoveries;
+    int32_t number;
+    uint32_t end;
+} seen;
+
+static void on_fault(void *context, const bw_fault *fault, const bw_class *means, uint64_t epoch)
+{
+    EXPECT(context == &seen && epoch == 1);
+    EXPECT(means->scope == BW_SCOPE_QP && fault->family == BW_FAMILY_EVENT);
+    seen.faults++;
+    seen.number = fault->number;
+}
+
+static void on_recovered(void *context, const bw_recovery_report *report)
+{
+    EXPECT(context == &seen);
+    seen.recoveries++;
+    seen.end = report->end;
+}
+
+/* What is dumped of a link, now or of the connection that failed. */
+static char *dumped(bw_link_id link, int failure)
+{
+    static char text[1 << 16];
+    size_t length = 0;
+    int code = failure ? bw_link_set_dump_failure(set, link, NULL, text, sizeof text, &length)
+                       : bw_link_set_dump(set, link, NULL, text, sizeof text, &length);
+
+    OK(code);
+    EXPECT(length == strlen(text) && length > 0);
+    return text;
+}
+
+/* A link of the set has what a plain link has. */
+static void watch(struct member *member)
+{
+    char host[BW_ADDR_MAX];
+    uint32_t port;
+    size_t length;
+
+    EXPECT(bw_link_set_context(set, member->id) == NULL);
+    OK(bw_link_set_set_context(set, member->id, member));
+    EXPECT(bw_link_set_context(set, member->id) == member);
+    EXPECT(bw_link_set_context(set, members[2].id) == NULL);
+    OK(bw_link_set_on_fault(set, member->id, on_fault, &seen));
+    OK(bw_link_set_on_recovered(set, member->id, on_recovered, &seen));
+    EXPECT(bw_link_set_dump_failure(set, member->id, NULL, NULL, 0, &length) == BW_ESTATE);
+    EXPECT(bw_link_set_peer_addr(set, member->id, host, &port) == BW_ESTATE);
+    dumped(member->id, 0);
+}
+
 /* Of one link, then of the queue of all. */
 static void faults(void)
 {
     bw_fault fault;
     bw_link_counters counters;
 
+    watch(&members[3]);
     memset(&fault, 0, sizeof fault);
     fault.size = sizeof fault;
     fault.family = BW_FAMILY_EVENT;
@@ -302,6 +356,11 @@ static void faults(void)
         poll_all();
     EXPECT(info_of(&members[2]).epoch == 1);
     until_ready(1);
+    EXPECT(seen.faults == 1 && seen.number == BW_EVENT_QP_FATAL);
+    EXPECT(seen.recoveries == 1 && seen.end == BW_END_RECOVERED);
+    EXPECT(strstr(dumped(members[3].id, 1), "QP_FATAL") != NULL);
+    OK(bw_link_set_on_fault(set, members[3].id, NULL, NULL));
+    OK(bw_link_set_on_recovered(set, members[3].id, NULL, NULL));
     fault.number = BW_EVENT_CQ_ERR;
     OK(bw_link_set_report_fault(set, members[0].id, &fault));
     until_ready(2);
@@ -342,6 +401,10 @@ static void stale(void)
     EXPECT(bw_link_set_post_recv_one(set, old, 0, &sge) == BW_ENOLINK);
     EXPECT(bw_link_set_ring_sq(set, old) == BW_ENOLINK);
     EXPECT(bw_link_set_ring_rq(set, old) == BW_ENOLINK);
+    EXPECT(bw_link_set_on_fault(set, old, NULL, NULL) == BW_ENOLINK);
+    EXPECT(bw_link_set_on_recovered(set, old, NULL, NULL) == BW_ENOLINK);
+    EXPECT(bw_link_set_set_context(set, old, set) == BW_ENOLINK);
+    EXPECT(bw_link_set_context(set, old) == NULL && bw_link_set_context(set, member->id) == NULL);
 }
 
 /* Links of two sets, by TCP. */
@@ -358,11 +421,19 @@ static void over_tcp(void)
     OK(bw_tcp_listener_create("127.0.0.1", 0, &listener));
     OK(bw_tcp_connect("127.0.0.1", (uint32_t)bw_tcp_listener_port(listener), 10000, &conns[0]));
     OK(bw_tcp_accept(listener, 10000, &conns[1]));
+    char host[BW_ADDR_MAX];
+    uint32_t port = 0;
+    OK(bw_tcp_peer_addr(conns[0], host, &port));
+    EXPECT(strcmp(host, "127.0.0.1") == 0 && port == (uint32_t)bw_tcp_listener_port(listener));
     for (int at = 0; at < 2; at++) {
         OK(bw_link_set_create(pd, &init, &sets[at]));
         OK(bw_link_set_join(sets[at], NULL, conns[at], &ids[at]));
+        EXPECT(bw_tcp_peer_addr(conns[at], host, &port) == BW_ECONN);
         OK(bw_tcp_conn_destroy(conns[at]));
     }
+    port = 0;
+    OK(bw_link_set_peer_addr(sets[0], ids[0], host, &port));
+    EXPECT(strcmp(host, "127.0.0.1") == 0 && port == (uint32_t)bw_tcp_listener_port(listener));
     while (state[0] != BW_LINK_READY || state[1] != BW_LINK_READY)
         for (int at = 0; at < 2; at++) {
             bw_link_set_wc wc;

@@ -23,15 +23,22 @@ static struct member {
     uint64_t came;
 } members[LINKS];
 
-static void join(struct member *member)
+static void join_with(struct member *member, uint32_t limit)
 {
-    bw_link_init there;
+    bw_link_init here, there;
 
     memset(member, 0, sizeof *member);
+    OK(bw_link_init_default(&here, sizeof here));
+    here.srq_max_held = limit;
     side_memory(&member->peer, pd, &there);
     there.seed = 1;
-    OK(bw_link_set_join_pair(set, NULL, &member->id, pd, &there, &member->peer.link));
+    OK(bw_link_set_join_pair(set, &here, &member->id, pd, &there, &member->peer.link));
     member->state = BW_LINK_RECOVERING;
+}
+
+static void join(struct member *member)
+{
+    join_with(member, 0);
 }
 
 static void take(void *context, const bw_link_set_wc *one)
@@ -157,19 +164,44 @@ static void talk(void)
     }
 }
 
-/* More than a link may hold: its link ends, and the others have their buffers. */
-static void flood(void)
+/* More than a link may hold: its link ends, and the others have their buffers. The next link at its place may
+ * hold other many. */
+static void flood(unsigned limit, uint32_t next)
 {
     struct member *member = &members[1];
+    bw_link_set_info all;
+    bw_link_info info;
+
+    memset(&all, 0, sizeof all);
+    memset(&info, 0, sizeof info);
+    all.size = sizeof all;
+    info.size = sizeof info;
+    for (unsigned at = 0; at < LINKS; at++)
+        return_all(&members[at]);
+    /* What is returned is posted again by polls. */
+    do {
+        poll_all();
+        OK(bw_link_set_query(set, &all));
+    } while (all.receives_held != 0);
+    EXPECT(all.receives_posted == BLOCKS);
+    OK(bw_link_set_query_link(set, member->id, &info));
+    EXPECT(info.held == 0);
     uint64_t came = member->came;
     bw_link_id old = member->id;
 
-    for (unsigned number = 0; number <= HELD; number++)
+    for (unsigned number = 0; number < limit; number++)
         post(member, number);
+    while (member->came != came + limit)
+        poll_all();
+    EXPECT(member->state == BW_LINK_READY);
+    OK(bw_link_set_query(set, &all));
+    OK(bw_link_set_query_link(set, member->id, &info));
+    EXPECT(all.receives_held == limit && all.receives_posted == BLOCKS - limit && info.held == limit);
+    post(member, limit);
     while (member->state < BW_LINK_CLOSED)
         poll_all();
     EXPECT(member->state == BW_LINK_GAVE_UP);
-    EXPECT(member->came == came + HELD + 1);
+    EXPECT(member->came == came + limit + 1);
     while (bw_link_get_state(member->peer.link) < BW_LINK_CLOSED)
         poll_all();
     /* The peer learns why. */
@@ -180,7 +212,7 @@ static void flood(void)
     return_all(member);
     side_end(&member->peer);
     OK(bw_link_set_remove(set, old));
-    join(member);
+    join_with(member, next);
     until_ready(1);
     EXPECT(member->id != old);
 }
@@ -207,7 +239,9 @@ int main(void)
     talk();
     fail(2);
     talk();
-    flood();
+    flood(HELD, HELD - 2);
+    talk();
+    flood(HELD - 2, 0);
     talk();
     fail(2);
     talk();

@@ -434,6 +434,11 @@ static void meeting(void)
     endpoint.size = sizeof endpoint;
     NUL(bw_tcp_exchange(conn, &endpoint, NULL, NULL, &info, 1));
     NUL(bw_tcp_exchange(conn, &endpoint, NULL, &endpoint, NULL, 1));
+    char host[BW_ADDR_MAX];
+    uint32_t port;
+    NUL(bw_tcp_peer_addr(NULL, host, &port));
+    NUL(bw_tcp_peer_addr(conn, NULL, &port));
+    NUL(bw_tcp_peer_addr(conn, host, NULL));
     NUL(bw_tcp_barrier(NULL, 1));
     OK(bw_tcp_conn_destroy(conn));
     NUL(bw_tcp_conn_destroy(NULL));
@@ -503,6 +508,8 @@ static void link_sets(void)
 {
     bw_link_set_init init;
     bw_link_set_info set_info;
+    char text[BW_ADDR_MAX];
+    uint32_t port;
     bw_link_info info;
     bw_link_counters counters;
     bw_fault fault;
@@ -603,6 +610,20 @@ static void link_sets(void)
     NUL(bw_link_set_query(NULL, &set_info));
     NUL(bw_link_set_query(set, NULL));
     SIZE(bw_link_set_query(set, &set_info));
+    NUL(bw_link_set_on_fault(NULL, id, NULL, NULL));
+    NUL(bw_link_set_on_recovered(NULL, id, NULL, NULL));
+    NUL(bw_link_set_dump(NULL, id, NULL, NULL, 0, NULL));
+    NUL(bw_link_set_dump(set, id, NULL, NULL, 64, NULL));
+    NUL(bw_link_set_dump_failure(NULL, id, NULL, NULL, 0, NULL));
+    NUL(bw_link_set_dump_failure(set, id, NULL, NULL, 64, NULL));
+    NUL(bw_link_set_set_context(NULL, id, NULL));
+    EXPECT(bw_link_set_context(NULL, id) == NULL);
+    NUL(bw_link_set_peer_addr(NULL, id, text, &port));
+    NUL(bw_link_set_peer_addr(set, id, NULL, &port));
+    NUL(bw_link_set_peer_addr(set, id, text, NULL));
+    NUL(bw_link_peer_addr(NULL, text, &port));
+    NUL(bw_link_peer_addr(peer, NULL, &port));
+    NUL(bw_link_peer_addr(peer, text, NULL));
     NUL(bw_link_set_query_link(NULL, id, &info));
     NUL(bw_link_set_query_link(set, id, NULL));
     SIZE(bw_link_set_query_link(set, id, &info));

@@ -264,6 +264,8 @@ static void links(void)
     REFUSES(bw_link_init, bw_link_set_join_pair(set, NULL, &id, pd, p, &link));
     OK(bw_link_set_join_pair(set, NULL, &id, pd, NULL, &link));
     REFUSES(bw_link_info, bw_link_set_query_link(set, id, p));
+    REFUSES(bw_dump_attr, bw_link_set_dump(set, id, p, text, sizeof text, &length));
+    REFUSES(bw_dump_attr, bw_link_set_dump_failure(set, id, p, text, sizeof text, &length));
     REFUSES(bw_link_counters, bw_link_set_query_counters(set, id, p));
     REFUSES(bw_fault, bw_link_set_report_fault(set, id, p));
     OK(bw_link_set_destroy(set));

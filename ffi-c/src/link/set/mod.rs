@@ -6,6 +6,7 @@ pub mod post;
 use super::bw_link;
 use super::init::{bw_link_init, sleeps};
 use super::life::{bw_link_counters, bw_link_info, info};
+use crate::cm::write_addr;
 use crate::code::{BW_EBUSY, BW_ELIMIT, BW_ENOLINK, BW_ENULL, BW_ETRANSPORT};
 use crate::failure::{Failure, guard};
 use crate::fault::bw_fault;
@@ -20,7 +21,8 @@ use crate::used::User;
 use crate::waits::{self, Owned};
 use hw::event::Waiters;
 use hw::link::{Exchange, JoinError, LinkId, LinkSet, LinkSetInit, LinkSetSrq, NoLink, pair};
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::offset_of;
 use std::ptr::null;
 use std::time::Duration;
 
@@ -108,7 +110,7 @@ impl Default for bw_link_set_init {
 
 // SAFETY: repr(C), integers and pointers, without padding; the size is the first field.
 unsafe impl Versioned for bw_link_set_init {
-    const SIZES: &'static [usize] = &[std::mem::offset_of!(Self, srq_slab), size_of::<Self>()];
+    const SIZES: &'static [usize] = &[offset_of!(Self, srq_slab), size_of::<Self>()];
 }
 
 impl bw_link_set_init {
@@ -327,6 +329,11 @@ pub struct bw_link_set_info {
     /// Bytes of memory that it uses: completion queues, tables, and the rings, ledgers and states of its
     /// links; without what a device's driver allocates.
     pub memory: u64,
+    /// Receives posted to the shared receive queues, those with a message included that was not polled yet.
+    pub receives_posted: u32,
+    /// Blocks of the shared receive queues that are not posted: the program holds them, or has returned them
+    /// and the next polls post them.
+    pub receives_held: u32,
 }
 
 impl Default for bw_link_set_info {
@@ -337,13 +344,15 @@ impl Default for bw_link_set_info {
             capacity: 0,
             completion_queues: 0,
             memory: 0,
+            receives_posted: 0,
+            receives_held: 0,
         }
     }
 }
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_link_set_info {
-    const SIZES: &'static [usize] = &[size_of::<Self>()];
+    const SIZES: &'static [usize] = &[offset_of!(Self, receives_posted), size_of::<Self>()];
 }
 
 /// Returns what a set has. Set `info->size` before the call.
@@ -352,13 +361,15 @@ unsafe impl Versioned for bw_link_set_info {
 /// Thread: the set's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_set_query(
-    set: *const bw_link_set,
+    set: *mut bw_link_set,
     info: *mut bw_link_set_info,
 ) -> c_int {
     // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
-        let set = &get(set, "set")?.set;
+        let set = &mut get_mut(set, "set")?.set;
         let filled = bw_link_set_info {
+            receives_posted: set.receives_posted(),
+            receives_held: set.receives_held(),
             links: set.len() as u32,
             capacity: set.capacity() as u32,
             completion_queues: set.completion_queues() as u32,
@@ -382,9 +393,63 @@ pub unsafe extern "C" fn bw_link_set_query_link(
     // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let set = &mut get_mut(set, "set")?.set;
-        let link = set.link(LinkId::from_raw(link))?;
-        sized::write(info, &info!(&link, None))
+        let id = LinkId::from_raw(link);
+        let held = set.held(id)?;
+        let link = set.link(id)?;
+        sized::write(info, &info!(&link, None, held))
     })
+}
+
+/// As `bw_link_peer_addr`, of a link of the set.
+///
+/// Errors: `BW_ENOLINK`, `BW_ESTATE` as for `bw_link_peer_addr`, `BW_ENULL`.
+/// Thread: the set's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_set_peer_addr(
+    set: *mut bw_link_set,
+    link: bw_link_id,
+    host: *mut c_char,
+    port: *mut u32,
+) -> c_int {
+    // SAFETY: the header's conventions on handles; the program passes the places.
+    guard(|| unsafe {
+        let set = &mut get_mut(set, "set")?.set;
+        let peer = set.link(LinkId::from_raw(link))?.peer_addr();
+        write_addr(peer, host, port)
+    })
+}
+
+/// Notes a pointer of the program's own with a link of the set: to what it keeps for the peer.
+///
+/// Errors: `BW_ENOLINK`, `BW_ENULL` (the set).
+/// Thread: the set's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_set_set_context(
+    set: *mut bw_link_set,
+    link: bw_link_id,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the header's conventions on handles.
+    guard(|| unsafe {
+        let set = &mut get_mut(set, "set")?.set;
+        let number = context.expose_provenance() as u64;
+        Ok::<_, Failure>(set.set_context(LinkId::from_raw(link), number)?)
+    })
+}
+
+/// Returns the pointer of `bw_link_set_set_context`; NULL until one was set, and if the handle is of no link.
+/// For the data path: it is found without a search, and nothing else is checked.
+///
+/// Thread: the set's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_set_context(
+    set: *const bw_link_set,
+    link: bw_link_id,
+) -> *mut c_void {
+    // SAFETY: the header's conventions on handles.
+    let set = unsafe { set.as_ref() };
+    let number = set.and_then(|set| set.set.context(LinkId::from_raw(link)).ok());
+    std::ptr::with_exposed_provenance_mut(number.unwrap_or(0) as usize)
 }
 
 /// Returns the counters of a link of the set. Set `counters->size` before the call.

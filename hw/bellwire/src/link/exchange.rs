@@ -5,6 +5,7 @@ use crate::memory::fork::Life;
 use bellwire_core::fault::Fault;
 use bellwire_core::link::{FormatError, Message};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -56,6 +57,11 @@ pub trait Exchange: Send {
     fn set_waker(&mut self, waker: Waker) -> Result<bool, Error> {
         drop(waker);
         Ok(false)
+    }
+
+    /// The peer's address, if the exchange has one.
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        None
     }
 
     /// The time by which it has to be asked for a message again, for work of its own.

@@ -62,6 +62,9 @@ pub struct LinkInit {
     /// that is not acknowledged in the other half the link has a fault ([`Fault::KeepAliveMissed`]) and
     /// recovers. It is not reported, and takes a place in the send queue until it completes. Not zero.
     pub keep_alive: Option<Duration>,
+    /// Buffers of the set's shared receive queue that this link's messages may hold, in place of
+    /// [`LinkSetSrq::max_held`](super::LinkSetSrq::max_held), which has to be set. Of no meaning for other links.
+    pub max_held: Option<u32>,
 }
 
 impl Default for LinkInit {
@@ -79,6 +82,7 @@ impl Default for LinkInit {
             dump: None,
             request_deadline: None,
             keep_alive: None,
+            max_held: None,
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::panics::Panics;
 use bellwire_core::link::{Message, PeerError, PeerLoss, Protocol};
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
@@ -75,6 +76,11 @@ impl Peer {
 
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.exchange.fd()
+    }
+
+    /// See [`Exchange::peer_addr`].
+    pub fn addr(&self) -> Option<SocketAddr> {
+        self.exchange.peer_addr()
     }
 
     /// See [`Exchange::needs_new_qp`].

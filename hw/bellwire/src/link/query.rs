@@ -12,6 +12,7 @@ use crate::qp::Qp;
 use crate::recorder::{DumpOptions, Record};
 use bellwire_core::link::RemoteMemory;
 use bellwire_core::qp::QpAttr;
+use std::net::SocketAddr;
 
 macro_rules! queries {
     ($link:ty) => {
@@ -58,6 +59,12 @@ macro_rules! queries {
             /// Why the peer cannot be reached any more; `None` if it can, or if it has closed its link.
             pub fn exchange_error(&self) -> Option<&ExchangeError> {
                 self.member.here()?.peer.error()
+            }
+
+            /// The peer's address, as its exchange has it: over TCP, or by the communication manager once it is
+            /// known. `None` within the process, and while a thread recovers the link.
+            pub fn peer_addr(&self) -> Option<SocketAddr> {
+                self.member.here()?.peer.addr()
             }
 
             /// What the queue pair of the last connection that failed had done by then; the queue pair

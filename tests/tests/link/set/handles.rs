@@ -145,6 +145,11 @@ fn a_full_set_says_what_to_do() {
         matches!(error, JoinError::Link(Error::Attach(_))),
         "{error:?}"
     );
+    // A set that counts no buffers limits those of no link.
+    let mut limited = init();
+    limited.max_held = Some(1);
+    let error = world.set.join(limited, pair().0).unwrap_err();
+    assert!(error.to_string().contains("max_held"), "{error}");
     assert_eq!(world.set.len(), 1);
     world.join(&init());
     world.settle();

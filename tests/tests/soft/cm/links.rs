@@ -363,6 +363,9 @@ fn a_link_that_is_closed_ends_the_other() {
     for world in worlds() {
         let mut listener = world.listener();
         let (mut client, server) = world.pair(&mut listener);
+        let (there, here) = (client.link.peer_addr(), server.link.peer_addr());
+        assert_eq!(there, Some(([127, 0, 0, 1], PORT).into()));
+        assert!(here.is_some_and(|addr| addr.ip().is_loopback()), "{here:?}");
         drop(server);
         until("the end", || {
             assert!(listener.accept().unwrap().is_none());

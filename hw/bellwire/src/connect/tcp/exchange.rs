@@ -6,7 +6,7 @@ use crate::link::{Exchange, ExchangeError};
 use crate::memory::fork::Fd;
 use rustix::net::sockopt;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,11 @@ impl Silence {
 }
 
 impl Connection {
+    /// The peer's address. `None` if the connection has ended.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.0.peer_addr().ok()
+    }
+
     /// Turns the connection into the exchange of a [`Link`](crate::link::Link). Both ends have to be
     /// at the same step.
     ///
@@ -143,6 +148,10 @@ impl Exchange for TcpExchange {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.stream.as_fd())
+    }
+
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        self.stream.peer_addr().ok()
     }
 
     /// Unsent bytes are offered again soon: the descriptor reports only incoming data.

@@ -11,10 +11,18 @@ use crate::pinned::defaults;
 use bellwire_core::fault::Fault;
 use bellwire_core::slab::Block;
 
+/// Buffers that the messages of a link hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Holding {
+    pub count: u32,
+    /// So many at most.
+    pub limit: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Held {
-    /// Buffers that the messages of one link may hold.
-    limit: u32,
+    /// Buffers that the messages of a link may hold that has no limit of its own.
+    pub limit: u32,
     /// The address of the first buffer, and bytes of each.
     first: u64,
     size: u64,
@@ -53,12 +61,12 @@ impl Held {
 
     /// The program is given the buffer of a message. Returns whether the link exceeds the limit.
     #[inline(always)]
-    pub fn give(&mut self, id: LinkId, held: &mut u32, address: u64) -> bool {
+    pub fn give(&mut self, id: LinkId, held: &mut Holding, address: u64) -> bool {
         if let Some(owner) = self.owner(address) {
             *owner = Some(id);
-            *held += 1;
+            held.count += 1;
         }
-        let exceeds = *held > self.limit;
+        let exceeds = held.count > held.limit;
         if exceeds {
             self.exceeded.push(id);
         }
@@ -66,7 +74,7 @@ impl Held {
     }
 
     /// The same, of any completion of a link on a shared receive queue.
-    pub fn give_with(&mut self, id: LinkId, held: &mut u32, completion: &LinkCompletion) {
+    pub fn give_with(&mut self, id: LinkId, held: &mut Holding, completion: &LinkCompletion) {
         if completion.is_recv()
             && let Some(block) = &completion.block
         {
@@ -79,7 +87,7 @@ impl Held {
         let owner = self.owner(address).and_then(Option::take);
         // The link may have been removed.
         if let Some(joined) = owner.and_then(|id| slots.get_mut(id)) {
-            joined.held -= 1;
+            joined.held.count -= 1;
         }
     }
 }
@@ -90,10 +98,10 @@ impl LinkSet {
         let Some(held) = &mut self.noted.held else {
             return;
         };
-        let limit = held.limit;
         for id in std::mem::take(&mut held.exceeded) {
-            let exceeds =
-                |joined: &&Joined| joined.held > limit && self.queues[joined.queue].receives();
+            let exceeds = |joined: &&Joined| {
+                joined.held.count > joined.held.limit && self.queues[joined.queue].receives()
+            };
             if self.slots.get(id).filter(exceeds).is_some() {
                 self.fault(id.index(), Fault::RecvLimitExceeded);
             }

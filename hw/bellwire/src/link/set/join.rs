@@ -8,6 +8,7 @@ use super::super::member::Member;
 use super::super::state::{Events, RecoveryState};
 use super::attention::Heard;
 use super::deadlines::Due;
+use super::held::Holding;
 use super::queue::SharedQueues;
 use super::slots::Joined;
 use super::{LinkId, LinkSet};
@@ -128,6 +129,14 @@ impl LinkSet {
             recover_in: RecoverIn::Poll,
             ..init
         };
+        let most = self.noted.held.as_ref().map(|held| held.limit);
+        if init.max_held.is_some() && most.is_none() {
+            return Err(JoinError::Link(Error::Unsupported {
+                what: "limit the receives of one link of a set that counts none",
+                instead: "create the set with LinkSetSrq::max_held (srq_max_held)",
+            }));
+        }
+        let max_held = init.max_held.or(most);
         let accepting = |queue: &&SharedQueues| queue.accepts(&self.division);
         let least = (0..)
             .zip(&self.queues)
@@ -184,7 +193,11 @@ impl LinkSet {
             change_waits: false,
             unheard: heard == Heard::Not,
             watched: heard == Heard::ByDescriptor,
-            held: 0,
+            held: Holding {
+                count: 0,
+                limit: max_held.unwrap_or(u32::MAX),
+            },
+            context: 0,
         });
         let id = match added {
             Ok(id) => id,

@@ -181,6 +181,8 @@ pub struct LinkSet {
     division: Division,
     /// Attributes of each shared receive queue.
     srq_init: Option<SrqInit>,
+    /// Buffers of the shared receive queues.
+    buffers: u32,
     /// A shared receive queue lacks buffers.
     short: bool,
     /// Links with outcomes to be reported: those of their own recoveries, and those that were found while another
@@ -241,6 +243,7 @@ impl LinkSet {
         let held = limit.zip(buffers.as_ref());
         let held = held.map(|(limit, buffers)| Held::new(limit, buffers));
         let held = held.transpose()?;
+        let count = buffers.as_ref().map_or(0, Vec::len) as u32;
         // The set posts them.
         drop(buffers);
         let mut sleep = match init.waitable {
@@ -278,6 +281,7 @@ impl LinkSet {
             turn: 0,
             division,
             srq_init,
+            buffers: count,
             short: false,
             reporting: VecDeque::new(),
             noted: Noted::new(srq_init.as_ref(), division.queues, held),
@@ -317,6 +321,33 @@ impl LinkSet {
     /// [`NoLink`] once the link was removed.
     pub fn state(&self, id: LinkId) -> Result<LinkState, NoLink> {
         Ok(self.slots.get(id).ok_or(NoLink)?.member.state())
+    }
+
+    /// Notes a number of the program's own with a link, such as the address of what it keeps for the peer.
+    ///
+    /// # Errors
+    /// [`NoLink`] once the link was removed.
+    pub fn set_context(&mut self, id: LinkId, context: u64) -> Result<(), NoLink> {
+        self.slots.get_mut(id).ok_or(NoLink)?.context = context;
+        Ok(())
+    }
+
+    /// The number of [`set_context`](Self::set_context); 0 until it was set.
+    ///
+    /// # Errors
+    /// [`NoLink`] once the link was removed.
+    #[inline(always)]
+    pub fn context(&self, id: LinkId) -> Result<u64, NoLink> {
+        Ok(self.slots.get(id).ok_or(NoLink)?.context)
+    }
+
+    /// Buffers of the shared receive queue that the link's messages hold, returned ones included that the set
+    /// has not posted again yet. 0 without a limit ([`LinkSetSrq::max_held`]).
+    ///
+    /// # Errors
+    /// [`NoLink`] once the link was removed.
+    pub fn held(&self, id: LinkId) -> Result<u32, NoLink> {
+        Ok(self.slots.get(id).ok_or(NoLink)?.held.count)
     }
 
     /// A link whose state has changed since this last returned it, and its present state: ready for the

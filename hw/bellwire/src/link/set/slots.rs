@@ -5,6 +5,7 @@ use super::super::member::Member;
 use super::super::state::RecoveryState;
 use super::LinkId;
 use super::deadlines::Due;
+use super::held::Holding;
 use crate::cq::Lent;
 use crate::error::Error;
 use crate::event::{Element, EventType};
@@ -42,7 +43,9 @@ pub(super) struct Joined {
     /// The exchange's descriptor is watched.
     pub watched: bool,
     /// Buffers of the shared receive queue that its messages hold.
-    pub held: u32,
+    pub held: Holding,
+    /// The program's own number for it.
+    pub context: u64,
 }
 
 impl Joined {

@@ -46,7 +46,8 @@ pub struct LinkSetSrq {
     /// and not returned. A link whose peer sends more than that has a fault
     /// ([`Fault::RecvLimitExceeded`](bellwire_core::fault::Fault::RecvLimitExceeded)) and ends; a shared
     /// receive queue cannot make one peer wait. So it is at least the number of messages that the program's
-    /// protocol lets a peer have outstanding. `None`: without a limit.
+    /// protocol lets a peer have outstanding. A link may have another limit,
+    /// [`LinkInit::max_held`](super::super::LinkInit::max_held). `None`: without a limit, and nothing is counted.
     ///
     /// How many sends a link may have in flight is the size of its send queue,
     /// [`LinkInit::qp`](super::super::LinkInit::qp).
@@ -156,6 +157,12 @@ impl LinkSet {
     pub fn srqns(&self) -> impl Iterator<Item = u32> {
         let queues = self.queues.iter().filter_map(|queue| queue.srq.as_ref());
         queues.map(Srq::srq_num)
+    }
+
+    /// Buffers of its shared receive queues that are not posted: the program holds them, or has returned them
+    /// and the next polls post them. 0 without [`LinkSetInit::srq`](super::LinkSetInit::srq).
+    pub fn receives_held(&mut self) -> u32 {
+        self.buffers.saturating_sub(self.receives_posted())
     }
 
     /// Receives posted to its shared receive queues, consumed ones included that were not polled yet.

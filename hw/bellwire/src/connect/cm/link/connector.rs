@@ -13,6 +13,7 @@ use crate::link::{Exchange, ExchangeError};
 use bellwire_provider::address::{self, Tried};
 use bellwire_provider::entropy;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -475,6 +476,10 @@ impl Exchange for Outgoing {
 
     fn needs_new_qp(&self) -> bool {
         true
+    }
+
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        Some(self.peers.current())
     }
 
     fn deadline(&self) -> Option<Instant> {

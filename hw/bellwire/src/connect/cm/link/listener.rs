@@ -24,6 +24,7 @@ use bellwire_provider::entropy;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -432,6 +433,7 @@ impl Desk {
         unname(&mut self.by_id, before, said.session);
         self.by_id.insert(id.address(), said.session);
         session.process = id.peer_process();
+        session.peer = id.peer_addr();
         session.id = Some((id, said.info.epoch));
         session.answered = false;
         session.established = false;
@@ -496,6 +498,10 @@ impl Exchange for Incoming {
 
     fn needs_new_qp(&self) -> bool {
         true
+    }
+
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        lock(&self.desk).sessions.get(&self.session)?.peer
     }
 
     /// The descriptor is the listener's: a thread waits for it, for all links of the listener that sleep.

@@ -6,6 +6,7 @@ use crate::connect::cm::soft::PeerProcess;
 use crate::connect::cm::{ConnParam, EventKind, Id};
 use crate::connect::{Message, RecoveryInfo};
 use bellwire_core::fault::{Fault, FaultCode};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
@@ -24,6 +25,8 @@ pub(super) struct Session {
     pub id: Option<(Id, u64)>,
     /// The address of the last id, by which its events find this session.
     pub address: Option<usize>,
+    /// The peer's address.
+    pub peer: Option<SocketAddr>,
     /// The process that the peer is in, where its end can be seen.
     pub process: Option<Arc<PeerProcess>>,
     pub answered: bool,
