@@ -1,15 +1,20 @@
 //! Many links in a set, of a server or of clients, that sleeps on one descriptor while there is nothing to do.
 
 use bellwire::connect::cm::{Connector, Listener};
-use bellwire::link::{LinkCompletion, LinkId, LinkInit, LinkSet, LinkSetInit, LinkState, Wait};
-use bellwire::{Device, QpInit};
-use bellwire_tests::fixture::DEADLINE;
+use bellwire::link::{
+    LinkCompletion, LinkId, LinkInit, LinkSet, LinkSetInit, LinkSetSrq, LinkState, Wait,
+};
+use bellwire::{ClassLayout, Device, Pd, QpInit};
+use bellwire_tests::fixture::{DEADLINE, slab};
 use bellwire_tests::patience::{late, limits};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest sleep: what else a process waits for is looked at in between.
 const SLEEP: Duration = Duration::from_millis(10);
+
+/// Outcomes of a poll at the most.
+const MAX: usize = 32;
 
 /// How long so many links may take to connect, or to recover at once: 100 ms each, and a thousand times as long as a
 /// thread is late now. Only a hang reaches it.
@@ -21,6 +26,10 @@ pub struct Links {
     pub set: LinkSet,
     listener: Option<Listener>,
     pub init: LinkInit,
+    /// They receive from a shared receive queue.
+    shared: bool,
+    /// Those that were accepted, and when.
+    pub accepted: Vec<(LinkId, Instant)>,
     /// Those that have changed, not yet taken.
     pub changes: Vec<(LinkId, LinkState)>,
 }
@@ -34,9 +43,44 @@ impl Links {
             max_recv_wr: 2,
             ..QpInit::default()
         };
+        Self::made(&device.alloc_pd(), listener, [links, of], qp, None)
+    }
+
+    /// Links of a server on a shared receive queue, whose messages may hold so many buffers each. Each request
+    /// has a deadline and each peer a keep-alive, which only a hang reaches.
+    pub fn serving(device: &Device, listener: Listener, links: usize, held: u32) -> Self {
+        let pd = device.alloc_pd();
+        let class = ClassLayout {
+            size: 64,
+            count: held * links as u32,
+        };
+        let srq = LinkSetSrq {
+            slab: slab(&pd, &[class]),
+            length: 64,
+            max_held: Some(held),
+        };
+        let qp = QpInit {
+            max_send_wr: 4 * held,
+            ..QpInit::default()
+        };
+        let mut all = Self::made(&pd, Some(listener), [links; 2], qp, Some(srq));
+        all.init.request_deadline = Some(DEADLINE);
+        all.init.keep_alive = Some(DEADLINE);
+        all
+    }
+
+    fn made(
+        pd: &Pd,
+        listener: Option<Listener>,
+        [links, of]: [usize; 2],
+        qp: QpInit,
+        srq: Option<LinkSetSrq>,
+    ) -> Self {
+        let shared = srq.is_some();
         let set = LinkSetInit {
             links: links as u32,
             qp,
+            srq,
             waitable: true,
             ..LinkSetInit::default()
         };
@@ -50,9 +94,11 @@ impl Links {
         init.limits.ready = patience(of);
         init.limits.recovery = 4 * patience(of);
         Self {
-            set: LinkSet::new(&device.alloc_pd(), set).expect("a set"),
+            set: LinkSet::new(pd, set).expect("a set"),
             listener,
             init,
+            shared,
+            accepted: Vec::new(),
             changes: Vec::new(),
         }
     }
@@ -72,13 +118,21 @@ impl Links {
             && let Some(incoming) = listener.accept().expect("a listener")
         {
             let id = self.set.join(self.init.clone(), incoming).expect("room");
-            let mut link = self.set.link(id).expect("it is in the set");
-            // SAFETY: no memory.
-            unsafe { link.post_recv(0, &[]) }.expect("room for one");
-            link.ring_recv();
+            self.accepted.push((id, Instant::now()));
+            if !self.shared {
+                self.receive(id);
+            }
             accepted += 1;
         }
         accepted
+    }
+
+    /// Posts a receive without memory.
+    pub fn receive(&mut self, id: LinkId) {
+        let mut link = self.set.link(id).expect("it is in the set");
+        // SAFETY: no memory.
+        unsafe { link.post_recv(0, &[]) }.expect("room for one");
+        link.ring_recv();
     }
 
     /// Polls; if there is nothing, sleeps until something may have come, or for a while.
@@ -93,7 +147,7 @@ impl Links {
             timeout: Some(timeout),
             others: &others,
         };
-        self.set.wait(64, &wait, each).expect("a waitable set");
+        self.set.wait(MAX, &wait, each).expect("a waitable set");
         let changes = std::iter::from_fn(|| self.set.next_change());
         self.changes.extend(changes);
     }
