@@ -67,6 +67,15 @@ static void meet(bw_connector *connector, bw_listener *listener, struct side *cl
     uint64_t left = 0;
     OK(bw_link_time_left(server->link, &left));
     EXPECT(left == UINT64_MAX);
+    struct side *sides[] = {client, server};
+    for (unsigned at = 0; at < 2; at++) {
+        char host[BW_ADDR_MAX] = "";
+        uint32_t port = 0;
+
+        OK(bw_link_peer_addr(sides[at]->link, host, &port));
+        EXPECT(strcmp(host, "127.0.0.1") == 0);
+        EXPECT(at != 0 || port == (uint32_t)bw_listener_port(listener));
+    }
 }
 
 /* A number from one end to the other. */
