@@ -98,7 +98,7 @@ const EXPECTED: [Expected; 8] = [
         "post a receive, ring",
         [
             (
-                72,
+                73,
                 &[
                     "receive ring",
                     "stlr",

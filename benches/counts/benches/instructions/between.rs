@@ -19,7 +19,7 @@ fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
 }
 
 // From and to registered memory.
-#[library_benchmark(config = limit(389))]
+#[library_benchmark(config = limit(390))]
 #[bench::run(met())]
 fn fabric_write_64_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaWrite { remote }, 64)
@@ -32,7 +32,7 @@ fn fabric_read_8_and_poll(ends: (End, End)) -> (End, End) {
 }
 
 // The sender's part.
-#[library_benchmark(config = limit(166))]
+#[library_benchmark(config = limit(167))]
 #[bench::run(met())]
 fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
