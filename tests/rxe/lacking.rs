@@ -49,7 +49,7 @@ fn xrc() {
         let error = refused.expect_err("there is none").to_string();
         assert_eq!(
             error,
-            "the device cannot connect by XRC: it does not have that (`ibv_devinfo -v` shows who has); \
+            "the device cannot connect by XRC: it does not have that (`ibv_devinfo -v` shows which devices have it); \
              use RC queue pairs on a shared receive queue"
         );
     }

@@ -423,7 +423,7 @@ fn constant(errno: Option<i32>) -> &'static str {
             ": the kernel refuses this to the process: check its user and capabilities, and the container, \
              seccomp filter or security module that it runs under"
         }
-        Some(libc::EADDRINUSE) => ": end who has the port, or take another",
+        Some(libc::EADDRINUSE) => ": end the process that has the port, or take another one",
         Some(libc::EADDRNOTAVAIL) => ": give an address of this host",
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
             ": check the address, and the route to it (`ip route get`)"

@@ -234,7 +234,7 @@ impl Hca {
             if stall.retries_left == 0 {
                 return self.fail(control, qpn, WcStatus::RetryExcErr, None);
             }
-            // The call was over before this request waited for it, or soon after: the node there may have been busy.
+            // Call the node once more: the last call may have ended before this request began to wait for a link.
             if let Some((node, slot)) = unlinked.filter(|_| stall.retries_left == retry_cnt) {
                 node.call(slot);
             }

@@ -83,7 +83,7 @@ const PLAIN: &str = "BELLWIRE_VERBS_PLAIN";
 
 const NO_XRC: Error = Error::Unsupported {
     what: "connect by XRC",
-    instead: "it does not have that (`ibv_devinfo -v` shows who has); use RC queue pairs on a shared \
+    instead: "it does not have that (`ibv_devinfo -v` shows which devices have it); use RC queue pairs on a shared \
               receive queue",
 };
 

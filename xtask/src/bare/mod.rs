@@ -1,5 +1,5 @@
-//! A host that has the oldest Rust that is supported and a C linker, and nothing else: neither libclang, nor rdma-core, nor any header of
-//! theirs; not even a shell.
+//! A host that has the oldest supported Rust and a C linker, and nothing else: neither libclang, nor rdma-core, nor
+//! any header of theirs; not even a shell.
 //!
 //! Its files are copies of what Debian packages have installed here, so it needs no network. Programs run
 //! there in namespaces of their own, by bubblewrap: what is mounted for them goes when they end, however

@@ -83,7 +83,7 @@ steps! {
         "The port's addresses: `rdma link`, `ip addr`; the subnet manager.";
     /// Send the peer the new endpoint and the count of consumed receives, and receive those of the peer.
     Exchange = "exchange with the peer",
-        "Whether the peer still runs, and polls its link: a process that is stopped (SIGSTOP, a debugger) or busy elsewhere does not answer. Then the network between the two.";
+        "Whether the peer still runs, and polls its link: a process that is stopped (SIGSTOP, a debugger) or busy with other work does not answer. Then the network between the two.";
     /// Take the queue pairs to INIT.
     Init = "INIT",
         "The port number and the access rights of the link's attributes; the kernel log.";

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 /// Whose places they are: a number of a process, or of a host; zero is this process, which shares with nobody.
 pub(super) type Who = u64;
 
-/// The number of a host. Two of them rarely have the same, and do not know which ones: then they share.
+/// The number of a host: a hash of its address. Two hosts with one hash share their places; the hash has a secret key, so
+/// that no host can choose with whom it shares.
 pub(super) fn of_address(address: IpAddr) -> Who {
     static KEYS: OnceLock<RandomState> = OnceLock::new();
     // Zero is this process.

@@ -376,9 +376,10 @@ impl Hub {
             // A peer that cannot be accepted stays in the socket's queue.
             Waiting::NoRoom(error) => return self.pause(state, listener, error.into()),
         };
-        // On an error (the peer is gone already, or cannot be watched; there is no memory) the socket is closed,
-        // which the peer notices.
-        if room_in(&mut state.ids).is_err() {
+        // On an error (the peer is gone already, or cannot be watched; there is no memory) the socket is closed. The peer
+        // notices, and the program at the listener learns what is lacking.
+        if let Err(error) = room_in(&mut state.ids) {
+            state.lack = Some(error);
             return true;
         }
         let Some(entry) = state.ids.get_mut(&listener) else {
@@ -401,7 +402,8 @@ impl Hub {
             }
             Err(NotMet::Gone) => return true,
         };
-        if self.watch(&socket, key).is_err() {
+        if let Err(error) = self.watch(&socket, key) {
+            state.lack = Some(error);
             return true;
         }
         let who = process.as_deref().map_or(0, PeerProcess::identity);
