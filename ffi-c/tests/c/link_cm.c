@@ -73,7 +73,7 @@ static void meet(bw_connector *connector, bw_listener *listener, struct side *cl
         uint32_t port = 0;
 
         OK(bw_link_peer_addr(sides[at]->link, host, &port));
-        EXPECT(strcmp(host, "127.0.0.1") == 0);
+        EXPECT(strcmp(host, address) == 0);
         EXPECT(at != 0 || port == (uint32_t)bw_listener_port(listener));
     }
 }
