@@ -3247,8 +3247,9 @@ int bw_cm_channel_wake(const struct bw_cm_channel *channel,
 // A signal handler does not end a wait with a limit, which goes on for the time that is left.
 //
 // Errors: `BW_EAGAIN` if there is none, `BW_EINTR` when a signal handler has interrupted a wait that has no limit,
-// `BW_EWOKEN` by `bw_cm_channel_wake`, `BW_EOTHER` for an event that only a newer librdmacm has,
-// `BW_ENULL`, `BW_ESIZE`.
+// `BW_EWOKEN` by `bw_cm_channel_wake`, `BW_EOTHER` for an event that only a newer librdmacm has, and
+// when a peer waits at a listener for which the process has no descriptor or no memory left: the text names the limit,
+// and the channel goes on; `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_cm_get_event(const struct bw_cm_channel *channel,
                     struct bw_cm_event *event,
@@ -4181,9 +4182,9 @@ int bw_listener_wake(const struct bw_listener *listener,
 
 // Creates a link with the next peer that has asked for one, and waits for one up to `timeout_ms`
 // milliseconds; 0 does not wait, UINT32_MAX waits forever. The link connects as it is polled. If a
-// peer is there, but cannot be accepted, or the link cannot be created, for want of descriptors or memory, the
-// error names the limit, and the peer asks again. A signal handler does not end a wait with a
-// limit, which goes on for the time that is left.
+// peer is there, but cannot be accepted for want of descriptors or memory, the error names the limit, and the peer
+// asks again. If the link cannot be created, the peer's link ends, with the error number. A signal handler does not
+// end a wait with a limit, which goes on for the time that is left.
 //
 // Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
 // Errors: `BW_EAGAIN` if no peer has asked in this time, `BW_EINTR` when a signal handler has interrupted a wait

@@ -7,7 +7,8 @@ use bellwire::fault::Fault;
 use bellwire::fault::outcome::Replay;
 use bellwire::fault::plan::Limits;
 use bellwire::link::{
-    Exchange, Link, LinkInit, LinkSet, LinkSetInit, LinkSetSrq, LinkState, RecoverIn, pair,
+    Exchange, ExchangeError, Link, LinkEnd, LinkInit, LinkSet, LinkSetInit, LinkSetSrq, LinkState,
+    RecoverIn, pair,
 };
 use bellwire::memory::Pages;
 use bellwire::soft::{HcaConfig, Mode};
@@ -192,10 +193,17 @@ fn link_init(recover_in: RecoverIn, waitable: bool) -> LinkInit {
     }
 }
 
+fn ended(why: LinkEnd, exchange: Option<&ExchangeError>) -> String {
+    match exchange {
+        Some(error) => format!("ended: {why:?}: {error}"),
+        None => format!("ended: {why:?}"),
+    }
+}
+
 fn is_ready(link: &Link) -> Result<bool, String> {
     match link.state() {
         LinkState::Ready => Ok(true),
-        LinkState::Ended(why) => Err(format!("ended: {why:?}")),
+        LinkState::Ended(why) => Err(ended(why, link.exchange_error())),
         _ => Ok(false),
     }
 }
@@ -290,9 +298,10 @@ fn use_set(
             set.poll(16, |_, _| ());
             set.arm().map_err(text)?;
             client.poll(16, drop);
-            while let Some((_, state)) = set.next_change() {
+            while let Some((id, state)) = set.next_change() {
                 if let LinkState::Ended(why) = state {
-                    return Err(format!("ended: {why:?}"));
+                    let link = set.link(id).map_err(text)?;
+                    return Err(ended(why, link.exchange_error()));
                 }
             }
             let ready = set.state(id).map_err(text)? == LinkState::Ready;
@@ -393,10 +402,13 @@ fn several_by_cm() -> Result<(), String> {
             set.join(init, incoming).map_err(text)?;
         }
         set.poll(16, |_, _| ());
-        while let Some((_, state)) = set.next_change() {
+        while let Some((id, state)) = set.next_change() {
             match state {
                 LinkState::Ready => ready += 1,
-                LinkState::Ended(why) => return Err(format!("ended: {why:?}")),
+                LinkState::Ended(why) => {
+                    let link = set.link(id).map_err(text)?;
+                    return Err(ended(why, link.exchange_error()));
+                }
                 _ => {}
             }
         }

@@ -156,8 +156,9 @@ pub unsafe extern "C" fn bw_cm_channel_wake(channel: *const bw_cm_channel, awake
 /// A signal handler does not end a wait with a limit, which goes on for the time that is left.
 ///
 /// Errors: `BW_EAGAIN` if there is none, `BW_EINTR` when a signal handler has interrupted a wait that has no limit,
-/// `BW_EWOKEN` by `bw_cm_channel_wake`, `BW_EOTHER` for an event that only a newer librdmacm has,
-/// `BW_ENULL`, `BW_ESIZE`.
+/// `BW_EWOKEN` by `bw_cm_channel_wake`, `BW_EOTHER` for an event that only a newer librdmacm has, and
+/// when a peer waits at a listener for which the process has no descriptor or no memory left: the text names the limit,
+/// and the channel goes on; `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_get_event(

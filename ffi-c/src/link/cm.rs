@@ -287,9 +287,9 @@ pub unsafe extern "C" fn bw_listener_wake(listener: *const bw_listener, awake: c
 
 /// Creates a link with the next peer that has asked for one, and waits for one up to `timeout_ms`
 /// milliseconds; 0 does not wait, UINT32_MAX waits forever. The link connects as it is polled. If a
-/// peer is there, but cannot be accepted, or the link cannot be created, for want of descriptors or memory, the
-/// error names the limit, and the peer asks again. A signal handler does not end a wait with a
-/// limit, which goes on for the time that is left.
+/// peer is there, but cannot be accepted for want of descriptors or memory, the error names the limit, and the peer
+/// asks again. If the link cannot be created, the peer's link ends, with the error number. A signal handler does not
+/// end a wait with a limit, which goes on for the time that is left.
 ///
 /// Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
 /// Errors: `BW_EAGAIN` if no peer has asked in this time, `BW_EINTR` when a signal handler has interrupted a wait

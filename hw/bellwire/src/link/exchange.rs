@@ -64,6 +64,12 @@ pub trait Exchange: Send {
         None
     }
 
+    /// Why the peer has not responded so far, as far as the exchange can tell: for the error of a link that gives up
+    /// waiting.
+    fn pending(&self) -> Option<String> {
+        None
+    }
+
     /// The time by which it has to be asked for a message again, for work of its own.
     fn deadline(&self) -> Option<Instant> {
         None

@@ -155,6 +155,15 @@ impl Peer {
         matches!(self.error, Some(ExchangeError::Unreachable { .. }))
     }
 
+    /// The link waits no longer for the peer, which has not responded.
+    pub fn give_up(&mut self) {
+        if self.error.is_none() {
+            let pending = self.call(|exchange| Ok(exchange.pending()));
+            let reason = pending.ok().flatten();
+            self.error = reason.map(|reason| ExchangeError::Unreachable { reason });
+        }
+    }
+
     fn fail(&mut self, error: ExchangeError, protocol: &mut Protocol) {
         protocol.lost(match error {
             ExchangeError::Restarted => PeerLoss::Restarted,

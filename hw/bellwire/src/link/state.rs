@@ -38,7 +38,7 @@ use crate::pd::Pd;
 use crate::recorder::Record;
 use crate::srq::Srq;
 use bellwire_core::fault::outcome::Outcome;
-use bellwire_core::fault::plan::{End, EndReason, Setup, StepResult};
+use bellwire_core::fault::plan::{End, EndReason, Setup, Step, StepResult};
 use bellwire_core::fault::{Fault, Recovery, Scope, classify};
 use bellwire_core::link::{Action, Protocol};
 use bellwire_core::queue::{Completion, Success};
@@ -447,6 +447,9 @@ impl RecoveryState {
         if end == End::GaveUp(EndReason::PeerClosed) && since.is_none() {
             // Nothing had failed.
             return;
+        }
+        if end == End::GaveUp(EndReason::TimedOut(Step::Exchange)) {
+            self.peer.give_up();
         }
         let took = since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         self.in_flight.port_failed = false;

@@ -25,10 +25,16 @@ const RESOLVE: &str = "resolve the address";
 const TIMED_OUT: i32 = 4;
 const NO_SERVICE: i32 = 8;
 
-/// Statuses of a SIDR_REP message: there is no such service, or its program refuses (IBTA 12.11.2).
+/// Another reason: the peer's system has no resources for the connection.
+const NO_RESOURCES: i32 = 3;
+
+/// Statuses of a SIDR_REP message: there is no such service, its program refuses, or its system has no queue pair for it
+/// (IBTA 12.11.2).
 const SIDR_NO_SERVICE: i32 = 1;
 const SIDR_REJECTED: i32 = 2;
+const SIDR_NO_QP: i32 = 3;
 
+const LACKING: &str = "the peer's system has no resources left for the connection";
 const NOBODY: &str = "nothing listens there: start the peer first, and check the port";
 
 /// What the program was told.
@@ -140,9 +146,11 @@ pub(super) fn failure(kind: &EventKind, address: SocketAddr, datagram: bool) -> 
         }
         EventKind::Unreachable { .. } if datagram && status == SIDR_REJECTED => return None,
         EventKind::Unreachable { .. } if datagram && status == SIDR_NO_SERVICE => NOBODY,
+        EventKind::Unreachable { .. } if datagram && status == SIDR_NO_QP => LACKING,
         EventKind::Unreachable { .. } => "no answer",
         EventKind::Rejected { reason, .. } if *reason == NO_SERVICE => NOBODY,
         EventKind::Rejected { reason, .. } if *reason == TIMED_OUT => "no answer",
+        EventKind::Rejected { reason, .. } if *reason == NO_RESOURCES => LACKING,
         _ => return None,
     };
     Some(Tried::because(address, reason))

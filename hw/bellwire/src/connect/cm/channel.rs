@@ -59,8 +59,18 @@ impl EventChannel {
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::UnknownEvent`] for an event that only a newer librdmacm defines; it was
-    /// acknowledged.
+    /// acknowledged. [`Error::Io`] or [`Error::Memory`] when a peer waits at a listener for which this process has no
+    /// descriptor or no memory left: the error names the limit. The channel goes on, and its listeners try again each
+    /// 0.1 s.
     pub fn try_get(&self) -> Result<Option<Event>, Error> {
+        match self.next()? {
+            Some(event) => Ok(Some(event)),
+            None => self.lack().map_or(Ok(None), Err),
+        }
+    }
+
+    /// [`try_get`](Self::try_get) for links: the program learns from its listener what a listener lacks.
+    pub(super) fn next(&self) -> Result<Option<Event>, Error> {
         while let Some(event) = each!(&self.0, channel => channel.try_get())? {
             if let Some(event) = event.driven() {
                 return Ok(Some(event));
@@ -122,6 +132,11 @@ impl EventChannel {
     /// accepts.
     pub(super) fn lack(&self) -> Option<Error> {
         self.0.soft()?.lack()
+    }
+
+    /// [`lack`](Self::lack) in words, which stays to be asked for.
+    pub(super) fn lack_text(&self) -> Option<String> {
+        self.0.soft()?.lack_text()
     }
 
     /// How long this thread may sleep before it has to check again.

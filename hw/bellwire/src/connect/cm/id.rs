@@ -436,6 +436,11 @@ impl Id {
         self.0.soft()?.why_refused()
     }
 
+    /// Why the peer has not responded yet, as far as this end can tell.
+    pub(super) fn why_silent(&self) -> Option<&'static str> {
+        self.0.soft()?.why_silent()
+    }
+
     /// The local port; zero if there is none yet (rdma_get_src_port(3)).
     pub fn port(&self) -> u16 {
         self.local_addr().map_or(0, |addr| addr.port())

@@ -96,7 +96,8 @@ impl Admission {
                 is_there
             });
         }
-        let room = self.asking.take(who, self.backlog);
+        let memory = self.waiting.try_reserve(1).is_ok();
+        let room = memory && self.asking.take(who, self.backlog);
         if room {
             self.waiting.push_back((session, who));
         }
@@ -120,7 +121,8 @@ impl Admission {
         let next = self.next()?;
         let (session, who) = *self.waiting.get(next)?;
         // Without memory to note it, it goes on waiting.
-        if !self.shaking.take(who, self.handshakes) {
+        let memory = self.order.try_reserve(1).is_ok() && self.connecting.try_reserve(1).is_ok();
+        if !memory || !self.shaking.take(who, self.handshakes) {
             return None;
         }
         self.waiting.remove(next);

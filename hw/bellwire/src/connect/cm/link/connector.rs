@@ -88,6 +88,7 @@ impl Connector {
             failed: 0,
             over: None,
             until: None,
+            brief: false,
             again: false,
         })
     }
@@ -121,6 +122,8 @@ pub struct Outgoing {
     over: Option<Instant>,
     /// When to stop trying the present address.
     until: Option<Instant>,
+    /// The present attempt began when no time was left.
+    brief: bool,
     /// The two links have been connected before.
     again: bool,
 }
@@ -160,7 +163,7 @@ pub(super) fn lost(error: Error) -> ExchangeError {
 impl Outgoing {
     /// Handles the events that have come, and carries on as far as possible without waiting.
     fn go_on(&mut self) -> Result<(), ExchangeError> {
-        while let Some(event) = self.channel.try_get().map_err(lost)? {
+        while let Some(event) = self.channel.next().map_err(lost)? {
             let is = |id: &Option<Id>| id.as_ref().is_some_and(|id| id == event.id());
             if is(&self.id) {
                 let done = self.hear(event.ack())?;
@@ -180,7 +183,8 @@ impl Outgoing {
                 self.fail(why)
             }),
             Step::Addr | Step::Route | Step::Asked if due => {
-                self.fail(Tried::because(self.peers.current(), "no answer"))
+                let why = self.silence();
+                self.fail(why)
             }
             Step::Answered(theirs)
                 if theirs.is_some() && theirs == self.ready && self.can_close() =>
@@ -196,6 +200,16 @@ impl Outgoing {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What is known of a peer that does not answer. An attempt that had no time says less than the one before.
+    fn silence(&self) -> Tried {
+        if let Some(before) = self.peers.last_failure().filter(|_| self.brief) {
+            return before.clone();
+        }
+        let why = self.id.as_ref().and_then(Id::why_silent);
+        let why = why.map_or("no answer".to_owned(), |why| format!("no answer: {why}"));
+        Tried::because(self.peers.current(), why)
     }
 
     /// The present address, and why this call with it failed.
@@ -216,6 +230,7 @@ impl Outgoing {
             Some(_) => left,
         };
         self.until = Some(after(share));
+        self.brief = share.is_zero();
         let resolve = |space| {
             let id = self.channel.id(space)?;
             id.resolve_addr(None, self.peers.current(), self.retry.step)?;
@@ -300,8 +315,13 @@ impl Outgoing {
 
     /// The listener has no room at present, and will have some after this time. Many connectors may be told so
     /// at once: each waits for another time.
-    fn back_off(&mut self, wait: Duration) -> Result<(), ExchangeError> {
-        self.fail_here(Tried::because(self.peers.current(), "the listener is busy"))?;
+    fn back_off(&mut self, busy: Busy) -> Result<(), ExchangeError> {
+        let why = match busy.no_memory {
+            true => "the listener's process has no memory left for the link",
+            false => "the listener is busy",
+        };
+        self.fail_here(Tried::because(self.peers.current(), why))?;
+        let wait = Duration::from_micros(busy.micros.into());
         let pause = self.retry.pause_after(self.failed);
         let random = entropy::draw();
         let pause = match wait > self.retry.longest {
@@ -354,8 +374,8 @@ impl Outgoing {
             if let Some(refusal) = Refusal::from_bytes(private_data) {
                 return self.refused(refusal).map(Ok);
             }
-            if let Some(Busy { micros }) = Busy::from_bytes(private_data) {
-                return self.back_off(Duration::from_micros(micros.into())).map(Ok);
+            if let Some(busy) = Busy::from_bytes(private_data) {
+                return self.back_off(busy).map(Ok);
             }
         }
         match event {
@@ -480,6 +500,17 @@ impl Exchange for Outgoing {
 
     fn peer_addr(&self) -> Option<SocketAddr> {
         Some(self.peers.current())
+    }
+
+    fn pending(&self) -> Option<String> {
+        let mut tried = self.peers.tried().into_vec();
+        if matches!(self.step, Step::Addr | Step::Route | Step::Asked) {
+            // Of an attempt that has just begun, the one before says more.
+            if self.peers.last_failure().is_none() {
+                tried.push(self.silence());
+            }
+        }
+        (!tried.is_empty()).then(|| address::list(&tried))
     }
 
     fn deadline(&self) -> Option<Instant> {

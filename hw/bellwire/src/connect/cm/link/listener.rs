@@ -267,7 +267,7 @@ fn see_to<'a>(
     const AT_ONCE: usize = 256;
     let mut desk = lock(desk);
     for _ in 0..AT_ONCE {
-        let Some(event) = channel.try_get()? else {
+        let Some(event) = channel.next()? else {
             break;
         };
         desk.handle(event);
@@ -381,6 +381,16 @@ impl Desk {
         }
     }
 
+    /// Rejects a request for which there is no room: its connector asks again.
+    fn put_off(&mut self, id: &Id, no_memory: bool) {
+        let wait = self.admission.refuse(Instant::now()).as_micros();
+        let busy = Busy {
+            micros: u32::try_from(wait).unwrap_or(u32::MAX),
+            no_memory,
+        };
+        let _gone = id.reject(&busy.to_bytes());
+    }
+
     /// Handles a connection request. Returning drops the id, which rejects the request: so for invalid
     /// ones.
     fn request(&mut self, id: Id, private_data: &[u8]) {
@@ -411,16 +421,12 @@ impl Desk {
                 is_there
             };
             if !self.admission.ask(said.session, id.peer_share(), is_there) {
-                let wait = self.admission.refuse(Instant::now()).as_micros();
-                let micros = u32::try_from(wait).unwrap_or(u32::MAX);
-                let _gone = id.reject(&Busy { micros }.to_bytes());
-                return;
+                return self.put_off(&id, false);
             }
             self.ring();
         }
-        // Without memory the request is rejected, and its connector asks again.
         if room_in(&mut self.sessions).is_err() || room_in(&mut self.by_id).is_err() {
-            return;
+            return self.put_off(&id, true);
         }
         let session = self.sessions.entry(said.session).or_default();
         if session.closed || session.late {
@@ -502,6 +508,13 @@ impl Exchange for Incoming {
 
     fn peer_addr(&self) -> Option<SocketAddr> {
         lock(&self.desk).sessions.get(&self.session)?.peer
+    }
+
+    fn pending(&self) -> Option<String> {
+        // The peer may have asked again, and this process had no descriptor or memory to accept it.
+        let lack = self.channel.lack_text();
+        let asked = (lock(&self.desk).sessions.get(&self.session)?).id.is_some();
+        lack.or_else(|| (!asked).then(|| "it has not asked for the next connection".to_owned()))
     }
 
     /// The descriptor is the listener's: a thread waits for it, for all links of the listener that sleep.

@@ -43,6 +43,11 @@ impl Peers {
         self.tried[self.at] = Some(why);
     }
 
+    /// Why the present address failed the last time.
+    pub fn last_failure(&self) -> Option<&Tried> {
+        self.tried[self.at].as_ref()
+    }
+
     /// The listener has responded: what failed before is no reason any more.
     pub fn responded(&mut self) {
         self.tried.fill(None);

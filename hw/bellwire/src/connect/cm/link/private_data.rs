@@ -97,22 +97,27 @@ impl Refusal {
 pub(super) struct Busy {
     /// Microseconds until there will be room, as far as the listener knows.
     pub micros: u32,
+    /// What it lacks is memory, rather than room in its backlog.
+    pub no_memory: bool,
 }
 
 impl Busy {
     const TEXT: &[u8] = b"busy";
 
     pub fn to_bytes(self) -> Vec<u8> {
-        [Self::TEXT, &self.micros.to_be_bytes()].concat()
+        let no_memory = [u8::from(self.no_memory)];
+        [Self::TEXT, &self.micros.to_be_bytes(), &no_memory].concat()
     }
 
     /// Reads one from a listener, which may be padded with zeroes; `None` for anything else.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (micros, rest) = bytes.strip_prefix(Self::TEXT)?.split_first_chunk()?;
-        let micros = u32::from_be_bytes(*micros);
-        rest.iter()
-            .all(|byte| *byte == 0)
-            .then_some(Self { micros })
+        let (flag, padding) = rest.split_first()?;
+        let busy = Self {
+            micros: u32::from_be_bytes(*micros),
+            no_memory: *flag == 1,
+        };
+        (*flag <= 1 && padding.iter().all(|byte| *byte == 0)).then_some(busy)
     }
 }
 
@@ -302,18 +307,26 @@ mod tests {
 
     #[test]
     fn busy_is_neither_a_refusal_nor_a_notice() {
-        let busy = Busy { micros: 70_000 };
-        let bytes = busy.to_bytes();
-        let padded = [&bytes[..], &[0; 140]].concat();
-        for bytes in [&bytes, &padded] {
-            assert_eq!(Busy::from_bytes(bytes), Some(busy));
-            assert_eq!(Refusal::from_bytes(bytes), None);
-            assert_eq!(Notice::from_bytes(bytes), None);
+        for no_memory in [false, true] {
+            let busy = Busy {
+                micros: 70_000,
+                no_memory,
+            };
+            let bytes = busy.to_bytes();
+            let padded = [&bytes[..], &[0; 140]].concat();
+            for bytes in [&bytes, &padded] {
+                assert_eq!(Busy::from_bytes(bytes), Some(busy));
+                assert_eq!(Refusal::from_bytes(bytes), None);
+                assert_eq!(Notice::from_bytes(bytes), None);
+            }
         }
         for other in [
             &b""[..],
             b"bus",
             b"busy!",
+            b"busy1234",
+            b"busy1234\x02",
+            b"busy1234\x01!",
             &Refusal {
                 listener: 7,
                 why: None,

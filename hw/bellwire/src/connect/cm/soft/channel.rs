@@ -62,6 +62,10 @@ impl Channel {
         self.hub.lack()
     }
 
+    pub fn lack_text(&self) -> Option<String> {
+        self.hub.lack_text()
+    }
+
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.hub.fd().as_fd()
     }

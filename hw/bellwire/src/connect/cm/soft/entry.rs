@@ -43,6 +43,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) const NO_SERVICE: i32 = 8;
 const TIMED_OUT: i32 = 4;
 const STALE_CONN: u16 = 10;
+/// The listener's process has no descriptor or memory left for the connection.
+pub(super) const NO_RESOURCES: u16 = 3;
 pub(super) const BY_PROGRAM: u16 = 28;
 /// Between these managers only: the listener does not accept the connector's user.
 pub(super) const FOREIGN: u16 = 0x4001;
@@ -50,6 +52,8 @@ pub(super) const FOREIGN: u16 = 0x4001;
 /// Statuses of a SIDR_REP message (IBTA 12.11.2).
 pub(super) const SIDR_NO_SERVICE: i32 = 1;
 pub(super) const SIDR_REJECTED: u16 = 2;
+/// As [`NO_RESOURCES`]: no queue pair is available.
+pub(super) const SIDR_NO_QP: u16 = 3;
 
 /// State of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,6 +337,9 @@ impl Entry {
                 self.end(EventKind::Found { peer })
             }
             (Stage::Asked, Kind::SidrRep) if datagram => {
+                if message.status == SIDR_NO_QP {
+                    self.why = Some(why::NO_RESOURCES.to_owned());
+                }
                 self.refused(message.status.into(), Vec::new())
             }
             (Stage::Asked, Kind::Rej) if message.status == FOREIGN => {
@@ -341,6 +348,9 @@ impl Entry {
                 self.end(EventKind::ConnectError { status })
             }
             (Stage::Asked | Stage::Answered | Stage::Accepted, Kind::Rej) if !datagram => {
+                if message.status == NO_RESOURCES {
+                    self.why = Some(why::NO_RESOURCES.to_owned());
+                }
                 let private = (message.private).received(PrivateData::Reject, self.space);
                 self.refused(message.status.into(), private)
             }
@@ -396,6 +406,7 @@ impl Entry {
             Stage::Ending => self.disconnected(),
             Stage::Greeting => Outcome::Forget,
             Stage::Knocking(_) | Stage::Asked | Stage::Accepted => {
+                self.why = self.why_silent().map(str::to_owned);
                 let status = -libc::ETIMEDOUT;
                 self.end(EventKind::Unreachable { status })
             }
@@ -403,6 +414,28 @@ impl Entry {
                 self.deadline = None;
                 Outcome::Nothing
             }
+        }
+    }
+
+    /// Why the peer has not responded, as far as this end can tell.
+    pub fn why_silent(&self) -> Option<&'static str> {
+        match self.stage {
+            Stage::Knocking(_) => Some(why::CROWDED),
+            // Its channel responds to the request before its program does.
+            Stage::Asked if !self.patient => Some(why::UNREAD),
+            _ => None,
+        }
+    }
+
+    /// The message that turns a peer of this listener away for want of descriptors or memory.
+    pub fn no_resources(&self) -> Message {
+        let (kind, status) = match self.space.is_datagram() {
+            true => (Kind::SidrRep, SIDR_NO_QP),
+            false => (Kind::Rej, NO_RESOURCES),
+        };
+        Message {
+            status,
+            ..Message::new(kind)
         }
     }
 

@@ -30,7 +30,6 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -110,6 +109,11 @@ impl Hub {
     /// Why a peer could not be accepted, since it was asked last.
     pub fn lack(&self) -> Option<Error> {
         self.state().lack.take()
+    }
+
+    /// [`lack`](Self::lack) in words, which stays to be asked for.
+    pub fn lack_text(&self) -> Option<String> {
+        self.state().lack.as_ref().map(Error::to_string)
     }
 
     /// Readable while an event may be available.
@@ -374,21 +378,27 @@ impl Hub {
             Waiting::Somebody(socket) => socket,
             Waiting::Nobody => return false,
             // A peer that cannot be accepted stays in the socket's queue.
-            Waiting::NoRoom(error) => return self.pause(state, listener, error.into()),
+            Waiting::NoRoom(error) => return self.pause(state, listener, error),
         };
-        // On an error (the peer is gone already, or cannot be watched; there is no memory) the socket is closed. The peer
-        // notices, and the program at the listener learns what is lacking.
-        if let Err(error) = room_in(&mut state.ids) {
-            state.lack = Some(error);
-            return true;
-        }
+        // A peer for which there is no room is told so before its socket is closed, and so is the program at the
+        // listener.
+        let room = room_in(&mut state.ids);
         let Some(entry) = state.ids.get_mut(&listener) else {
             return false;
         };
+        if let Err(error) = room {
+            socket::say(&socket, &entry.no_resources());
+            state.lack = Some(error);
+            return true;
+        }
         let key = new_key();
         let process = match self.peers.behind(&socket) {
             Ok(process) => process,
-            Err(NotMet::NoRoom(error)) => return self.pause(state, listener, error),
+            Err(NotMet::NoRoom(error)) => {
+                socket::say(&socket, &entry.no_resources());
+                state.lack = Some(Error::io("watch a peer's process", error));
+                return true;
+            }
             Err(NotMet::Foreign(_)) => {
                 let status = FOREIGN;
                 socket::say(
@@ -403,6 +413,7 @@ impl Hub {
             Err(NotMet::Gone) => return true,
         };
         if let Err(error) = self.watch(&socket, key) {
+            socket::say(&socket, &entry.no_resources());
             state.lack = Some(error);
             return true;
         }
@@ -425,14 +436,14 @@ impl Hub {
 
     /// Accepts no peers of a listener for a while. Its socket is not watched meanwhile: otherwise it would be reported as
     /// ready again and again.
-    fn pause(&self, state: &mut State, listener: u64, error: io::Error) -> bool {
+    fn pause(&self, state: &mut State, listener: u64, error: Errno) -> bool {
         let socket = (state.ids.get(&listener)).and_then(|entry| entry.socket.as_ref());
         if let Some(socket) = socket {
             let key = EventData::new_u64(listener);
             let _watched = epoll::modify(&self.epoll, socket, key, EventFlags::empty());
         }
         self.change(state, listener, Entry::pause);
-        state.lack = Some(Error::io("accept a peer", error));
+        state.lack = Some(Error::io("accept a peer", error.into()));
         false
     }
 
@@ -520,12 +531,12 @@ impl Hub {
             Ok(Met::There) => match self.peers.behind(socket) {
                 Ok(process) => {
                     entry.process = process;
-                    Ok(Met::There)
+                    self.watch(socket, key).map(|()| Met::There)
                 }
                 Err(NotMet::Foreign(uid)) => Ok(Met::Foreign(uid)),
                 // The listener's process has ended, though its socket still exists.
                 Err(NotMet::Gone) => Ok(Met::Nobody),
-                Err(NotMet::NoRoom(_)) => Ok(Met::NoRoom),
+                Err(NotMet::NoRoom(error)) => Err(Error::io("watch the peer's process", error)),
             },
             met => met,
         };
@@ -534,10 +545,6 @@ impl Hub {
                 let Some(request) = entry.request.take() else {
                     return Outcome::Nothing;
                 };
-                if self.watch(socket, key).is_err() {
-                    let status = -libc::ENOMEM;
-                    return entry.end(EventKind::ConnectError { status });
-                }
                 entry.say(&request);
                 entry.await_answer(Stage::Asked);
                 Outcome::Nothing
@@ -550,17 +557,18 @@ impl Hub {
                     false => entry.refused(NO_SERVICE, Vec::new()),
                 }
             }
-            Ok(Met::NoRoom) => {
-                let status = -libc::ENOMEM;
-                entry.end(EventKind::ConnectError { status })
-            }
             Ok(Met::Foreign(uid)) => {
                 entry.why = Some(why::foreign_listener(scope, peer, uid));
                 let status = -libc::EACCES;
                 entry.end(EventKind::ConnectError { status })
             }
-            Err(_) => {
-                let status = -libc::ECONNABORTED;
+            Err(error) => {
+                let errno = match &error {
+                    Error::Io { error, .. } => error.raw_os_error(),
+                    _ => None,
+                };
+                entry.why = Some(error.to_string());
+                let status = -errno.unwrap_or(libc::ECONNABORTED);
                 entry.end(EventKind::ConnectError { status })
             }
         }

@@ -393,6 +393,10 @@ impl Id {
         self.see(|entry| entry.why.clone())?
     }
 
+    pub fn why_silent(&self) -> Option<&'static str> {
+        self.see(Entry::why_silent)?
+    }
+
     pub fn peer_process(&self) -> Option<Arc<PeerProcess>> {
         self.see(|entry| entry.process.clone())?
     }

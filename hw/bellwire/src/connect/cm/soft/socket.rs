@@ -49,8 +49,6 @@ pub(super) enum Met {
     Crowded,
     /// The listener belongs to another user: to this one.
     Foreign(u32),
-    /// The system has no resources left.
-    NoRoom,
 }
 
 pub(super) fn meet(socket: &Fd, address: &SocketAddrUnix) -> Result<Met, Error> {

@@ -6,6 +6,18 @@ use rustix::process::geteuid;
 use std::fs;
 use std::net::SocketAddr;
 
+/// The listener has said so.
+pub(super) const NO_RESOURCES: &str = "the listener's process has no descriptor or no memory left for the \
+     connection: an error there names the limit";
+
+/// The listener's channel has not read the request.
+pub(super) const UNREAD: &str = "the listener has not read the request: its program does not ask for events, or its \
+     process has no descriptor or no memory left for the connection (an error there names the limit)";
+
+/// The kernel queues no more peers at the listener.
+pub(super) const CROWDED: &str = "too many peers wait at the listener: its program does not ask for events, or its \
+     process has no descriptor or no memory left for them (an error there names the limit)";
+
 /// The user and the fabric of a scope, as a sentence names them.
 fn of(scope: &str) -> String {
     let mut parts = scope.splitn(3, '/').skip(1);
