@@ -278,7 +278,6 @@ impl Hca {
     /// Revokes a region's key, and releases the lock.
     pub(super) fn revoke_mr(&self, control: Locked<'_>, key: u32) -> Result<(), Error> {
         let index = self.mrs.revoke(key)?;
-        self.taken_away.pass();
         let records = control.qps.iter().flatten();
         let requesters: Vec<_> = records.filter_map(|of| self.requester_of(of)).collect();
         match requesters.is_empty() {

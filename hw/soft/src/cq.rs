@@ -217,19 +217,11 @@ impl CqCtx {
         true
     }
 
-    /// Like [`produce`](Self::produce), of an entry that is made once it has its place, so that fewer values are
-    /// held meanwhile.
+    /// Like [`produce`](Self::produce), of an entry that is made once it has its place.
     #[inline(always)]
     #[must_use]
     pub fn produce_plain(&self, entry: impl FnOnce() -> PlainCqe) -> bool {
         self.produce_inline(entry, |_| ())
-    }
-
-    /// Like [`produce_plain`](Self::produce_plain), not inlined: for functions in which that is the less frequent case.
-    #[inline(never)]
-    #[must_use]
-    pub fn produce_out_of_line(&self, entry: &PlainCqe) -> bool {
-        self.produce_plain(|| *entry)
     }
 
     /// Like [`produce_plain`](Self::produce_plain). `fill` writes payload to its place in the entry: 32 bytes.

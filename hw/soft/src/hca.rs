@@ -3,7 +3,6 @@
 use super::clock::{Clock, ClockKind};
 use super::control::Control;
 use super::engine::Engine;
-use super::generation::Generation;
 use super::journal::{Journal, JournalEntry};
 use super::managers::Managers;
 use super::mr::MrTable;
@@ -93,8 +92,6 @@ pub struct Hca {
     pub(super) journal: Option<Journal>,
     /// Connection managers of its queue pairs.
     pub managers: Managers,
-    /// Counts what the data path may know and was taken away here: keys, connections, links. See [`Generation`].
-    pub(super) taken_away: Generation,
     /// Packets of other processes are read under the lock only: see `Control::gated`.
     pub(super) receives_under_lock: AtomicBool,
     /// Value of `next_due` while nothing waits.
@@ -197,7 +194,6 @@ impl Running {
             views: Views::default(),
             journal: config.journal.then(Journal::default),
             managers: Managers::default(),
-            taken_away: Generation::default(),
             receives_under_lock: AtomicBool::new(config.journal),
             never,
         });

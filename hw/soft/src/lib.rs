@@ -18,6 +18,28 @@
 //!
 //! Requests to another process leave `run` through `remote`; requests from another process arrive there.
 //!
+//! # Order
+//! Requests are executed in order by two tiers: without the device's lock, and under it. They keep one order because of
+//! these rules. Where code keeps one, a comment names its number.
+//! 1. Both tiers execute at `work.consumer` and read at `reader.position`. A tier that does not finish moves neither.
+//! 2. A stop stores `work.stop`, closes the gate, leaves the section, and then takes the lock. If the gate is open again,
+//!    nothing is left to do.
+//! 3. The poster stores `producer` before it loads the gate. If the gate was closed, it takes the lock and looks again.
+//! 4. No thread opens a gate while `gated`, or outside RTS.
+//! 5. A request is executed without a packet only if none is outstanding and no packet was sent for it.
+//! 6. No request passes an outstanding READ or atomic.
+//! 7. A responder takes only the request that it expects.
+//! 8. An acknowledgement may be applied again, and is, if its packet is left to the lock's holder.
+//! 9. A message that was not taken may leave three traces: an applied acknowledgement, a receive of a shared queue that
+//!    is held for it, and bytes in its target.
+//! 10. A receive is reported to a poll only if that polls the receive's completion queue, has found it empty, and no entry
+//!     has been written since.
+//! 11. Revoking: revoke, count, heavy barrier, wait for all sections; then release the lock and wait for other processes.
+//!     The data path loads a count before it checks what the count covers.
+//! 12. No thread with a turn, or in a section, waits for the lock. The reading turn is taken before the writing turn.
+//! 13. A failing queue pair is first in ERR or RESET; then its data path is shut out, rewound, settled, and flushed.
+//! 14. Fault injection and the journal close all gates, and packets are read under the lock.
+//!
 //! # Where the specification leaves a choice
 //! - A receive that is too small for an unreliable message, or whose keys are invalid, completes in error and takes
 //!   its queue pair to ERR, as on ConnectX devices. An unreliable responder drops all other requests that it cannot

@@ -211,7 +211,6 @@ impl Hca {
                 ctx.face.flushing.set(true);
             }
             let of = ctx.face.accepts.swap(0, Ordering::Relaxed);
-            ctx.receiver.accepted.checked.forget();
             self.show_responder(record);
             // While a peer is accepted, it may be another process that uses our memory.
             let abroad = of != 0 && record.responder.is_some();

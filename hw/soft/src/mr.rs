@@ -400,11 +400,6 @@ impl MrTable {
         (local.known).covers(self.keys.generation().now(), key, addr, length)
     }
 
-    /// Whether anything is known of this memory now.
-    pub fn knows_now(&self, local: &Local) -> bool {
-        local.known.length != 0 && local.known.generation == self.keys.generation().now()
-    }
-
     #[cold]
     #[inline(never)]
     fn look_up(&self, local: &mut Local, key: u32, addr: u64, length: u64) -> bool {

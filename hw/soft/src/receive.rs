@@ -3,12 +3,11 @@
 //! The data of a message of up to 32 bytes is placed in the receiver's CQE (ConnectX: scatter to CQE), and
 //! the poll copies it into the receive's memory. So one cache line moves between the cores instead of two.
 
-mod arrived;
+mod deliver;
+mod own;
 mod placer;
-mod short;
 
-pub(super) use arrived::Arrived;
-pub(super) use short::InlineMessage;
+pub(super) use deliver::{Arrived, Reported};
 
 use super::copy::{Fault, Span, can_write};
 use super::cq::CqCtx;
@@ -22,6 +21,7 @@ use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Source, Syndrome};
 use bellwire_core::port::DoorbellRecord;
+use bellwire_core::queue::Received;
 use bellwire_core::wqe::{RecvRing, SgeList, SrqRing};
 use bellwire_core::wr::Sge;
 use placer::Placer;
@@ -107,6 +107,9 @@ trait Lists: Copy {
     /// # Safety
     /// The entry is claimed, so its poster does not write it.
     unsafe fn elements(self, index: u32) -> impl Iterator<Item = Sge>;
+
+    /// How a poll is told of a receive of this ring.
+    fn received(completed: &CompletedWqe, length: u32) -> Received;
 }
 
 impl Lists for RecvRing<'static> {
@@ -120,6 +123,11 @@ impl Lists for RecvRing<'static> {
     unsafe fn elements(self, index: u32) -> impl Iterator<Item = Sge> {
         // SAFETY: the caller guarantees that the entry is claimed.
         unsafe { self.read(index) }
+    }
+
+    #[inline(always)]
+    fn received(completed: &CompletedWqe, length: u32) -> Received {
+        Received::new(completed, length)
     }
 }
 
@@ -135,13 +143,18 @@ impl Lists for SrqRing<'static> {
         // SAFETY: the caller guarantees that the entry is claimed.
         unsafe { self.read(index) }
     }
+
+    #[inline(always)]
+    fn received(completed: &CompletedWqe, length: u32) -> Received {
+        Received::of_shared(completed, length)
+    }
 }
 
-/// The memory of an element, if that has room for `length` bytes and `covers` says that its key is that of as many bytes at
-/// its address.
+/// The memory of an element, if that has room for `length` bytes of this local memory.
 #[inline(always)]
-fn room_in(sge: &Sge, length: usize, covers: impl FnOnce(&Sge, u64) -> bool) -> Option<*mut u8> {
-    let fits = length <= sge.length as usize && covers(sge, length as u64);
+fn room_in(hca: &Hca, local: &mut Local, sge: &Sge, length: usize) -> Option<*mut u8> {
+    let fits = length <= sge.length as usize
+        && (hca.mrs).covers_local(local, sge.lkey, sge.addr, length as u64);
     fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))
 }
 
@@ -188,7 +201,7 @@ impl OwnQueue {
     #[inline(always)]
     fn claim(&mut self, qpn: u32, pd: u32) -> Option<Claim<RecvRing<'static>>> {
         let claim = self.next(qpn, pd)?;
-        self.consumer = self.consumer.wrapping_add(1);
+        self.pass();
         Some(claim)
     }
 
@@ -218,12 +231,6 @@ impl SharedQueue {
 }
 
 impl RecvWork {
-    /// Whether it receives from a shared receive queue, which no request names.
-    #[inline(always)]
-    pub(super) fn is_shared(&self) -> bool {
-        matches!(self.source, Receives::Shared(_))
-    }
-
     /// Consumes a receive. `claimed` runs once there is one, before it completes; if it fails, requester and
     /// responder fail. `named` is the shared receive queue of the responder's domain that an XRC request
     /// names.

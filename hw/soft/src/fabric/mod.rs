@@ -62,7 +62,7 @@ pub use open::{Refusal, open_memory};
 pub use owner::Owner;
 pub(crate) use owner::{prefix_of, user_of};
 pub use peer::{Link, Peer};
-pub use reading::{Likely, Owing, Reads};
+pub use reading::{Owing, Reads};
 pub use segment::Face;
 pub use size::{Besides, MOST_SHORT, Size};
 pub use window::Mapped;

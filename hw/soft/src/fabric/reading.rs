@@ -9,7 +9,7 @@ use crate::turn::{Biased, Hold, Thread};
 use arrayvec::ArrayVec;
 use bellwire_provider::quiesce::{Barriers, Section};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Most queue pairs of one peer that owe an acknowledgement at a time: then it is sent.
 pub const OWING: usize = 64;
@@ -29,25 +29,9 @@ pub struct Reading {
     owes: AtomicBool,
     /// The last look that found a packet and could find more. Likewise.
     found: UnsafeCell<u32>,
-    /// A [`Likely`].
-    likely: AtomicU8,
     /// Where the reader was when other threads last found that it left something, and how often they did.
     seen: AtomicU32,
     times: AtomicU32,
-}
-
-/// What a peer's next message probably is, as the last one that told was. A guess: which function is tried first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Likely {
-    /// A [short](super::Header::short) one in one line, or anything that is none of the others.
-    Short,
-    /// A short one in several lines.
-    Longer,
-    /// One that goes to a shared receive queue.
-    Shared,
-    /// A SEND with more to say, as immediate data, in the packet.
-    Inline,
 }
 
 // SAFETY: the thread that has the turn owns the cells.
@@ -149,30 +133,6 @@ impl Reading {
     pub fn set_owes(&self, owes: bool) {
         // Relaxed: as in `owes`.
         self.owes.store(owes, Ordering::Relaxed);
-    }
-
-    /// What the next message probably is.
-    #[inline(always)]
-    pub fn likely(&self) -> Likely {
-        const SHORT: u8 = Likely::Short as u8;
-        const LONGER: u8 = Likely::Longer as u8;
-        const INLINE: u8 = Likely::Inline as u8;
-        // Relaxed: orders nothing.
-        match self.likely.load(Ordering::Relaxed) {
-            SHORT => Likely::Short,
-            LONGER => Likely::Longer,
-            INLINE => Likely::Inline,
-            _ => Likely::Shared,
-        }
-    }
-
-    /// The last message was this.
-    #[inline(always)]
-    pub fn set_likely(&self, likely: Likely) {
-        // Relaxed, both: orders nothing. Not written where nothing changes.
-        if self.likely() != likely {
-            self.likely.store(likely as u8, Ordering::Relaxed);
-        }
     }
 
     /// Waits until a reader without the lock, which polls no completion queue, has left the section in which it may have

@@ -88,12 +88,6 @@ impl Size {
         self.0 & (flags as u32) << FLAGS_AT != 0
     }
 
-    /// Whether it carries an acknowledgement, or has one of these flags.
-    #[inline(always)]
-    pub const fn carries_ack_or_has(self, flags: u8) -> bool {
-        self.0 & (ACK | (flags as u32) << FLAGS_AT) != 0
-    }
-
     /// [`Header::short`](super::Header::short).
     #[inline(always)]
     pub const fn short(self) -> usize {
@@ -119,9 +113,6 @@ mod tests {
         let all = Size::new(usize::from(u16::MAX), 0xa5, 127).with_ack();
         assert_eq!((all.len(), all.flags(), all.short()), (65_535, 0xa5, 127));
         assert!(all.carries_ack() && all.has(0x80) && !all.has(0x5a));
-        assert!(all.carries_ack_or_has(0x5a) && !plain.carries_ack_or_has(0xff));
-        let flagged = Size::new(5_123, 0xa5, 0);
-        assert!(flagged.carries_ack_or_has(0x80) && !flagged.carries_ack_or_has(0x5a));
         assert_eq!(Size::of_bits(all.bits()), all);
     }
 

@@ -447,16 +447,24 @@ impl Reader {
     pub fn next_line(&self) -> Option<InPlace<'_>> {
         // Relaxed: only the owner changes it.
         let position = self.position.load(Ordering::Relaxed);
-        let (theirs, start) = (self.segments.theirs, line(position));
         // Acquire: pairs with the Release in `Sending::publish`.
-        let first = wide(theirs, start).load(Ordering::Acquire);
-        (first as u32 == position).then_some(InPlace {
+        let first = wide(self.segments.theirs, line(position)).load(Ordering::Acquire);
+        let size = Size::of_bits((first >> 32) as u32);
+        (first as u32 == position).then(|| self.line_of(size))
+    }
+
+    /// The line that [`next_line`](Self::next_line) has returned, whose size is not read again: the peer may have changed it.
+    #[inline(always)]
+    pub fn line_of(&self, size: Size) -> InPlace<'_> {
+        // Relaxed: only the owner changes it.
+        let position = self.position.load(Ordering::Relaxed);
+        InPlace {
             reader: self,
-            theirs,
-            start,
+            theirs: self.segments.theirs,
+            start: line(position),
             position,
-            size: Size::of_bits((first >> 32) as u32),
-        })
+            size,
+        }
     }
 
     /// Where `len` bytes of the next packet's payload are, from offset `at` on: the second part is not empty

@@ -2,161 +2,18 @@
 //! the peer's packets: see [`inbound`](super::inbound).
 
 use super::super::qp::QpCtx;
-use crate::fabric::{Name, Number};
+use crate::fabric::Number;
 use crate::sync::atomic as sync;
 use std::cell::UnsafeCell;
-use std::ptr::from_ref;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::Ordering;
 
 /// See the module.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Accepted {
-    pub checked: Checked,
     pub expected: Expected,
     /// It is in the peer's list of queue pairs that owe an acknowledgement. Owned by the reader of the peer's packets.
     pub listed: UnsafeCell<bool>,
-}
-
-/// What was found when a short message was received: it need not be looked for again while nothing has been taken away.
-///
-/// ```text
-/// reader, in its section                    control path
-/// seen()                  load (Acquire)    stop accepting    store
-/// is it accepted?         load              forget()          store (Release)
-/// set(seen)               exchange          heavy barrier
-///                                           wait for the readers
-/// ```
-///
-/// Whoever has seen what is forgotten sees that nothing is accepted; and what was seen before is not there any more, so
-/// nothing is set behind it.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub struct Checked {
-    /// The [peer](whose) of which this was found, or [nobody](NOBODY). Any reader may look at it, that of another peer's
-    /// packets, too. Only the reader of this peer's packets looks at the rest.
-    peer: sync::AtomicUsize,
-    found: UnsafeCell<Found>,
-    /// How often it was forgotten. Under the device's lock.
-    times: sync::AtomicUsize,
-}
-
-/// No address of a peer. Behind it is how often what was found has been forgotten, so that it is another value each time.
-const NOBODY: usize = 1 << (usize::BITS - 1);
-
-/// Of whom something had been found before a connection was looked at.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen(usize);
-
-/// While the generation is [the same](super::super::hca::Hca::taken_away), the queue pair accepts requests of this name, and
-/// receives into a queue of its own, whose memory it may write to as far as the queue knows it; or into a shared one.
-#[derive(Debug)]
-#[repr(C)]
-struct Found {
-    generation: u64,
-    /// The whole name of a request's packet.
-    name: Name,
-    /// Where the peer says whether the requester still sends, and what it says there as long as it does.
-    life: &'static AtomicU32,
-    speaks: u32,
-}
-
-impl Default for Found {
-    fn default() -> Self {
-        static NEVER: AtomicU32 = AtomicU32::new(0);
-        Self {
-            generation: 0,
-            name: Name::of_bits(0),
-            life: &NEVER,
-            speaks: 0,
-        }
-    }
-}
-
-/// A peer, and whether its messages are received into a `SHARED` receive queue: the address is even.
-#[inline(always)]
-fn whose<const SHARED: bool, P>(peer: &P) -> usize {
-    const { assert!(align_of::<P>() > 1) };
-    from_ref(peer).addr() + usize::from(SHARED)
-}
-
-impl Checked {
-    /// Whether the packet of this name is one of the connection, which receives into a queue of its own or, with `SHARED`,
-    /// into a shared one, and nothing was taken away since this generation, which is the present one. For the reader of the
-    /// peer's packets, in its section.
-    #[inline(always)]
-    pub fn is<const SHARED: bool, P>(&self, peer: &P, name: Name, generation: u64) -> bool {
-        // Relaxed: set by this thread, or by who had the turn before. To other readers it says nothing.
-        if self.peer.load(Ordering::Relaxed) != whose::<SHARED, _>(peer) {
-            return false;
-        }
-        // SAFETY: the reader of this peer's packets owns it.
-        let found = unsafe { &*self.found.get() };
-        found.name == name && found.generation == generation
-    }
-
-    /// Whether the requester still sends. For the reader of the peer's packets, in its section, for which
-    /// [this is](Self::is) the connection.
-    #[inline(always)]
-    pub fn speaks(&self) -> bool {
-        // SAFETY: as in `is`.
-        let found = unsafe { &*self.found.get() };
-        // As `Segments::life`.
-        fence(Ordering::Acquire);
-        found.life.load(Ordering::Acquire) == found.speaks
-    }
-
-    /// The number of the responder of the connection. For the reader of the peer's packets, in its section, for which
-    /// [this is](Self::is) it.
-    #[inline(always)]
-    pub fn responder(&self) -> u32 {
-        // SAFETY: as in `is`.
-        unsafe { &*self.found.get() }.name.dst()
-    }
-
-    /// For a reader that finds what is accepted behind this.
-    #[inline(always)]
-    pub fn seen(&self) -> Seen {
-        // Acquire: pairs with the Release in `forget`.
-        Seen(self.peer.load(Ordering::Acquire))
-    }
-
-    /// The connection was checked, since this generation, and behind what was [seen](Self::seen). For the reader of the peer's
-    /// packets, in its section, whose requests the queue pair accepts.
-    pub fn set<const SHARED: bool, P>(
-        &self,
-        Seen(seen): Seen,
-        peer: &P,
-        name: Name,
-        generation: u64,
-        (life, speaks): (&'static AtomicU32, u32),
-    ) {
-        // SAFETY: the reader of the packets of the peer that is accepted owns it.
-        unsafe {
-            *self.found.get() = Found {
-                generation,
-                name,
-                life,
-                speaks,
-            };
-        }
-        let whose = whose::<SHARED, _>(peer);
-        if seen != whose {
-            // If it is taken away meanwhile, it stays so. Relaxed, both: see `is`.
-            let _set =
-                (self.peer).compare_exchange(seen, whose, Ordering::Relaxed, Ordering::Relaxed);
-        }
-    }
-
-    /// The connection is taken away, under the device's lock: it is not accepted any more. The caller waits for all readers,
-    /// behind a heavy barrier, before any peer is accepted.
-    pub fn forget(&self) {
-        // Relaxed, both: under the lock.
-        let times = self.times.load(Ordering::Relaxed).wrapping_add(1);
-        self.times.store(times, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `seen`. No store: loom takes one for older than an exchange that came before.
-        self.peer.swap(NOBODY | times, Ordering::Release);
-    }
 }
 
 /// The number of the request that a responder takes next: no more, in the usual case. Every request before it was taken, so
@@ -258,25 +115,14 @@ pub struct Owed {
     expected: u64,
 }
 
-/// So that two conditions stay two branches.
-#[cold]
-#[inline(always)]
-fn seldom() {}
-
 /// Relaxed, all: each value is independent. An acknowledgement that is sent twice does no harm.
 impl Acknowledged {
     /// The acknowledgement of what was taken before the request that is `expected`, unless it has been sent.
     #[inline(always)]
     fn owed(&self, expected: &Expected) -> Option<Owed> {
         let expected = expected.word();
-        if expected == self.0.load(Ordering::Relaxed) {
-            return None;
-        }
-        if expected & ANSWERED != 0 {
-            seldom();
-            return None;
-        }
-        Some(Owed {
+        let owed = expected != self.0.load(Ordering::Relaxed) && expected & ANSWERED == 0;
+        owed.then(|| Owed {
             taken: Number::of_word(expected as u32).previous(),
             expected,
         })
@@ -349,29 +195,6 @@ mod tests {
         assert_eq!(owed.taken, Number::new(3, 3));
         expected.forget();
         assert_eq!((ctx.owed(), expected.get()), (None, None));
-    }
-
-    #[test]
-    fn what_is_taken_away_meanwhile_is_not_noted() {
-        static LIFE: AtomicU32 = AtomicU32::new(7);
-        const NAME: Name = Name::request(2, 3);
-        let (checked, peer) = (Checked::default(), 0u64);
-        let set = |seen| checked.set::<false, _>(seen, &peer, NAME, 1, (&LIFE, 7));
-        let is = || checked.is::<false, _>(&peer, NAME, 1);
-        // Also of one that has been forgotten before.
-        for _ in 0..2 {
-            let seen = checked.seen();
-            checked.forget();
-            set(seen);
-            assert!(!is());
-        }
-        set(checked.seen());
-        assert!(is() && checked.speaks());
-        // While something is noted, it is replaced.
-        set(checked.seen());
-        assert!(is());
-        checked.forget();
-        assert!(!is());
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Acknowledgements of requests of other processes, which are not carried by a packet of the other direction: those of up to
 //! five queue pairs travel in one packet, of one line.
 
-use super::super::connection::{UNTRIED, responder};
+use super::super::connection::UNTRIED;
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::polled::{PolledQueue, TOGETHER};
 use super::super::qp::QpCtx;
-use super::accepted::{Accepted, Owed};
+use super::accepted::Owed;
 use crate::fabric::{
     Front, Header, IN_LINE, InPlace, Kind, Name, Node, Number, Owing, Packet, Peer, Send, Size,
 };
@@ -137,9 +137,9 @@ impl Hca {
         paid
     }
 
-    /// A queue pair owes an acknowledgement for which its requester waits: of a message that was handed to the poll, and the
+    /// A queue pair owes an acknowledgement for which its requester waits: of a message that a poll has received, and the
     /// next packet has this position. It is sent now, or by the poll with those of the next such messages. For the thread that
-    /// has the turn to read the peer's packets, in its section.
+    /// has the turn to read the peer's packets, in the section in which it has received this requester's message.
     pub(super) fn owe_asked(
         &self,
         peer: &Peer,
@@ -149,43 +149,28 @@ impl Hca {
         next: u32,
     ) {
         if polled.lets_wait(peer.slot, || peer.reader.is_at(next)) {
-            return self.owe_ack_known(peer, owing, ctx);
+            return self.owe_ack(peer, owing, ctx);
         }
         // Most often it is the only one, and need not be listed.
-        if !owing.is_empty() || !self.pay_accepted(peer, ctx) {
-            self.owe_ack_known(peer, owing, ctx);
+        if !owing.is_empty() || !self.pay_received(peer, ctx) {
+            self.owe_ack(peer, owing, ctx);
             self.pay_acks(peer, owing);
         }
     }
 
-    /// Like [`owe_ack`](Self::owe_ack), of a [known](super::known) connection. Behind others it need not be said that there are
-    /// some.
+    /// Sends the acknowledgement that a queue pair owes this peer, of whose requester it has received a message in this section.
+    /// `false`: it is still owed.
     #[inline(always)]
-    pub(super) fn owe_ack_known(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) {
-        let Accepted {
-            checked, listed, ..
-        } = &ctx.receiver.accepted;
-        // SAFETY: by the thread that has the turn.
-        let listed = unsafe { &mut *listed.get() };
-        if *listed {
-            return;
-        }
-        if owing.is_empty() || owing.try_push(checked.responder()).is_err() {
-            return self.owe_ack(peer, owing, ctx);
-        }
-        *listed = true;
-    }
-
-    /// Sends the acknowledgement that a queue pair owes this peer, if it accepts it. `false`: it is still owed.
-    #[inline(always)]
-    fn pay_accepted(&self, peer: &Peer, ctx: &QpCtx) -> bool {
-        // Acquire: pairs with the Release at the transition to RTR.
-        let accepts = ctx.face.accepts.load(Ordering::Acquire);
-        let qpn = responder(accepts);
-        if !is_with(accepts, qpn, peer) {
-            return false;
-        }
-        due(peer, ctx, accepts).is_none_or(|due| self.send_acks(peer, &due, || None).is_ok())
+    fn pay_received(&self, peer: &Peer, ctx: &QpCtx) -> bool {
+        // Relaxed: accepted in this section. Meanwhile it may only have become zero: the holder of the lock who stops the queue
+        // pair then waits for this section, and sends the acknowledgement.
+        let accepts = ctx.face.accepts.load(Ordering::Relaxed);
+        let due = ctx.owed().map(|owed| Due {
+            ctx,
+            to: requester_of(accepts),
+            owed,
+        });
+        accepts != 0 && due.is_none_or(|due| self.send_acks(peer, &due, || None).is_ok())
     }
 
     /// What a queue pair that leaves the list still owes.
@@ -247,20 +232,24 @@ impl Hca {
         Ok(())
     }
 
-    /// Handles a packet of acknowledgements, without the device's lock. `false`: some are left, or it is no such packet. Those
-    /// that were handled may be handled again.
+    /// Handles a packet of acknowledgements, without the device's lock, and passes it. `false`: some are left, or it is no
+    /// such packet. Those that were handled may be handled again.
     pub(super) fn take_acks(&self, peer: &Peer, line: InPlace<'_>) -> bool {
         let size = line.size();
         let count = size.len() / BYTES;
         if size != Size::new(count * BYTES, 0, 0) || count > ACKS {
             return false;
         }
-        (0..count).all(|at| {
+        let all = (0..count).all(|at| {
             let Ack { qpn, taken } = Ack::of_bits(line.wide(at * BYTES));
             // SAFETY: used within this section.
             let ctx = unsafe { self.qps.find(qpn) };
             ctx.is_some_and(|ctx| self.acknowledge_unlocked(peer, qpn, ctx, taken))
-        })
+        });
+        if all {
+            line.done(size.len());
+        }
+        all
     }
 
     /// The same, under the lock.

@@ -349,9 +349,16 @@ impl Hca {
     #[inline(always)]
     pub(super) fn owe_ack(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) {
         // SAFETY: by the thread that has the turn.
-        if !unsafe { *ctx.receiver.accepted.listed.get() } {
-            self.list(peer, owing, ctx);
+        let listed = unsafe { &mut *ctx.receiver.accepted.listed.get() };
+        if *listed {
+            return;
         }
+        // Behind others it need not be said that there are some. Relaxed: as in `list`.
+        let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
+        if owing.is_empty() || owing.try_push(qpn).is_err() {
+            return self.list(peer, owing, ctx);
+        }
+        *listed = true;
     }
 
     /// Adds a queue pair to the list of those that owe an acknowledgement, which is looked at again until it is empty. If it is

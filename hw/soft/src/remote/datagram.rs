@@ -12,7 +12,6 @@ use super::super::port::{Elsewhere, MTU};
 use super::super::receive::{Arrived, GRH_BYTES, Message, Origin};
 use super::super::run::Stop;
 use super::entry::joined;
-use super::unlocked::Read;
 use crate::fabric::{
     Besides, Header, InPlace, Kind, MAX_PACKET, Name, Number, Packet, Peer, Room, Send,
 };
@@ -199,13 +198,13 @@ fn send_to(
 }
 
 impl Hca {
-    /// Receives the datagram of the next packet, and passes it.
+    /// Receives the datagram of the next packet, and passes it. `false`: it needs the lock, and nothing has changed.
     #[inline(never)]
-    pub(super) fn receive_datagram(&self, peer: &Peer, line: InPlace<'_>) -> Read {
+    pub(super) fn receive_datagram(&self, peer: &Peer, line: InPlace<'_>) -> bool {
         let (name, size) = (line.name(), line.size());
         let qpn = name.dst();
         if !name.is(Kind::Datagram) || qpn == MULTICAST_QPN {
-            return Read::No;
+            return false;
         }
         let mut front = [0; FRONT];
         front[..8].copy_from_slice(&line.wide(0).to_ne_bytes());
@@ -215,14 +214,14 @@ impl Hca {
         // With anything else, far too long.
         let whole = size.len_if(0, Besides::NOTHING);
         let Some(length) = whole.checked_sub(before) else {
-            return Read::No;
+            return false;
         };
         if length > MTU.bytes() as usize {
-            return Read::No;
+            return false;
         }
         // SAFETY: used within this section.
         let Some(ctx) = (unsafe { self.qps.find(qpn) }) else {
-            return Read::No;
+            return false;
         };
         // Acquire: pairs with the Release at the transition to RTR, so that the receive side is set up. A thread that
         // takes it away waits for this section.
@@ -234,7 +233,7 @@ impl Hca {
             peer.reader.place(FRONT, before - FRONT),
             peer.reader.place(before, length),
         ) else {
-            return Read::No;
+            return false;
         };
         let arrived = Arrived {
             kind: front.kind(),
@@ -253,13 +252,13 @@ impl Hca {
         let _turn = ctx.receiver.turn.take();
         // SAFETY: the queue pair accepts datagrams, and this thread has the turn.
         let Some(recv) = (unsafe { &mut *ctx.receiver.work.get() }) else {
-            return Read::No;
+            return false;
         };
         if !recv.receive_arrived_datagram(self, &arrived, &origin) {
-            return Read::No;
+            return false;
         }
         line.done(whole);
-        Read::Yes
+        true
     }
 
     /// Handles a datagram from another node.

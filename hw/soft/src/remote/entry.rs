@@ -2,16 +2,16 @@
 //! change meanwhile.
 
 use super::super::receive::Arrived;
-use super::inline::is_send;
-use super::plain::{DATA, without_entry};
+use super::plain::{DATA, MOST_WITHOUT_ENTRY, without_entry};
 use super::post::IN_PACKET;
 use super::{ASKS, EAGER};
-use crate::fabric::{Besides, IN_LINE, InPlace, Peer, Size};
+use crate::fabric::{Besides, IN_LINE, InPlace, Peer};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::op::WrOpcode;
 use bellwire_core::wqe::{INLINE_FLAG, SEGMENT, fm_ce_se, opcode};
 use bellwire_core::wr::Remote;
+use std::ops::RangeInclusive;
 
 /// Bytes of a packet, of which the peer may change each part until it is copied. Behind them are zeroes.
 ///
@@ -76,34 +76,57 @@ pub(super) fn segments(target: Option<Remote>) -> usize {
     }
 }
 
-/// The message of a plain SEND without its entry: see [`plain`](super::plain). `None`: it is longer than its packet.
-fn arrived_without_entry(
-    peer: &Peer,
-    line: InPlace<'_>,
-    size: Size,
+/// The message of a plain SEND whose packet is one line, without its entry. `None`: it is another packet.
+///
+/// The header says all of a plain SEND. A peer that says anything else changes only its own message.
+#[inline(always)]
+pub(super) fn decode_line(line: InPlace<'_>) -> Option<Arrived<1>> {
+    let length = without_entry(line.size())?;
+    plain(line, DATA + length..=IN_LINE).then(|| in_line(line, length))
+}
+
+/// The message of this length in a packet of one line.
+#[inline(always)]
+pub(super) fn in_line(line: InPlace<'_>, length: usize) -> Arrived<1> {
+    plain_send(length, [(line.bytes(DATA), length)])
+}
+
+/// Whether a packet carries a plain SEND: its payload has a length in this range, and no flags but [`ASKS`].
+#[inline(always)]
+fn plain(line: InPlace<'_>, lengths: RangeInclusive<usize>) -> bool {
+    lengths.contains(&line.size().len_if(0, Besides::ack_and(ASKS).and_short()))
+}
+
+#[inline(always)]
+fn plain_send<const PIECES: usize>(
     length: usize,
-) -> Option<Arrived> {
-    let packet = size.len_if(0, Besides::ack_and(ASKS).and_short());
-    if !(DATA + length..=IN_LINE).contains(&packet) || !is_send(line) {
-        return None;
-    }
-    Some(Arrived {
+    data: [(*const u8, usize); PIECES],
+) -> Arrived<PIECES> {
+    Arrived {
         kind: CqeOpcode::RespSend,
         imm: Be32::new(0),
         solicited: false,
         length,
-        data: peer.reader.place(DATA, length)?,
+        data,
         target: None,
-    })
+    }
 }
 
-/// The message of a SEND or a WRITE with immediate data, whose data is in the packet, as one piece. `entry` is the
-/// beginning of the payload. `None`: it is another request.
+/// The message of a SEND or a WRITE with immediate data, whose entry is in the packet that begins with this line, and whose
+/// data is in the entry or behind it. `None`: it is another packet.
 #[inline(always)]
-pub(super) fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: Size) -> Option<Arrived> {
-    if let Some(length) = without_entry(size) {
-        return arrived_without_entry(peer, line, size, length);
+pub(super) fn decode(peer: &Peer, line: InPlace<'_>) -> Option<Arrived> {
+    let size = line.size();
+    let short = size.short();
+    if short != 0 {
+        let is_such =
+            short > MOST_WITHOUT_ENTRY && plain(line, INLINE + short..=INLINE + short + SEGMENT);
+        return match is_such {
+            true => Some(plain_send(short, peer.reader.place(INLINE, short)?)),
+            false => None,
+        };
     }
+    let entry = line.wide(0);
     let (kind, target) = operation(line, entry)?;
     let segments = segments(target);
     let whole = (low(entry) & 0x3f) as usize * SEGMENT;
@@ -117,7 +140,7 @@ pub(super) fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: Size) ->
         match flags {
             // Inline data, padded to whole segments.
             0 if count & INLINE_FLAG != 0
-                && inline.saturating_add(length).next_multiple_of(SEGMENT) == whole =>
+                && (inline + length + SEGMENT - 1) & !(SEGMENT - 1) == whole =>
             {
                 (inline, whole, length)
             }

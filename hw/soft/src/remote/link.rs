@@ -120,12 +120,10 @@ impl Hca {
         let me = Thread::current();
         let take = |turn: &'p Biased| turn.take_away_once(me, || self.wait_for_all());
         let (reading, writer) = (&peer.reading, &peer.writer);
-        let turns = (
+        (
             reading.with(take(reading.turn())),
             writer.with(take(writer.turn())),
-        );
-        self.taken_away.pass();
-        turns
+        )
     }
 
     /// Binds queue pairs that were connected to a node before there was a link.

@@ -34,7 +34,7 @@
 //! # Who reads them
 //! A thread that polls a completion queue of the responder's process and finds nothing reads the packets. One
 //! thread at a time reads those of a peer; a thread that always does so takes its turn without a locked instruction
-//! (see `turn::biased`). It handles what is frequent and simple without the device's lock (see `look`, `known` and
+//! (see `turn::biased`). It handles what is frequent and simple without the device's lock (see `look` and
 //! `unlocked`), and executes the other entries under the lock, which it takes only if the lock is free. When no thread
 //! polls, the node's thread reads them. A peer wakes it if packets stay unread for 20 µs, or at once if a completion
 //! queue is armed.
@@ -62,8 +62,6 @@ mod eager;
 mod entry;
 mod gather;
 mod inbound;
-mod inline;
-mod known;
 mod link;
 mod look;
 mod outgoing;

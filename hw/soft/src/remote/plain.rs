@@ -1,26 +1,12 @@
-//! Plain SENDs: of up to 127 bytes, without immediate data and not solicited. The packet's header says that it is one,
-//! and how long. Those of up to 32 bytes travel without their entry, of which only the first word is in front of the data,
-//! so that they fit in one line. Longer ones take two, and their data is behind the whole entry: where the processors share
-//! no cache, 64 bytes took 50 ns more behind one word, of which less is in the second line.
-//!
-//! To a queue pair's own receive queue they are received straight from the packet, and handed to the poll that looks for
-//! packets if their completion queue is the one that it has found empty. A peer that writes another length than its packet
-//! has changes only what its own message says.
-//!
-//! Whatever is otherwise changes nothing here: the packet stays where it is, and [`inline`](super::inline) looks at it next.
+//! Plain SENDs of up to 32 bytes, without immediate data and not solicited. They travel without their entry, of which only
+//! the first word is in front of the data, so that they fit in one line. The packet's header says how long the data is. A
+//! peer that writes another length than its packet has changes only what its own message says.
 
 use super::super::copy::SHORT;
-use super::super::hca::Hca;
-use super::super::polled::PolledQueue;
-use super::super::qp::QpCtx;
-use super::super::receive::{Receives, RecvWork};
-use super::SPEAKING;
 use super::entry::INLINE;
-use super::unlocked::{Head, Passed};
-use crate::fabric::{IN_LINE, InPlace, Likely, MOST_SHORT, Owing, Packet, Peer, Size};
+use crate::fabric::{IN_LINE, Packet, Size};
 use bellwire_core::be::Be32;
 use bellwire_core::wqe::{INLINE_FLAG, SEGMENT};
-use std::sync::atomic::Ordering;
 
 /// Offset of the data in the packet's payload, of a message without its entry.
 pub(super) const DATA: usize = size_of::<Be32>();
@@ -28,9 +14,6 @@ pub(super) const DATA: usize = size_of::<Be32>();
 /// Most bytes of data that travel without their entry: what [`copy_short`](super::super::copy::copy_short) copies.
 pub(super) const MOST_WITHOUT_ENTRY: usize = SHORT;
 const _: () = assert!(DATA + MOST_WITHOUT_ENTRY <= IN_LINE);
-
-/// Most bytes of data, with what is in front of them.
-const LONGEST: usize = INLINE + MOST_SHORT;
 
 /// Bytes of the longest entry that is left out.
 pub(super) const ENTRY: usize = (INLINE + MOST_WITHOUT_ENTRY).next_multiple_of(SEGMENT);
@@ -64,130 +47,10 @@ pub(super) fn with_entry<'p>(packet: Packet<'p>, entry: &'p mut [u8; ENTRY]) -> 
     })
 }
 
-/// What a packet of this size makes likely. `None`: it is not such a message.
-#[inline(always)]
-pub(super) fn likely(size: Size) -> Option<Likely> {
-    match size.short() {
-        0 => None,
-        1..=MOST_WITHOUT_ENTRY => Some(Likely::Short),
-        _ => Some(Likely::Longer),
-    }
-}
-
-impl Hca {
-    /// Like [`receive_plain`](Self::receive_plain), without its code, and not for a poll.
-    #[inline(never)]
-    pub(super) fn receive_another_plain<const ONE_LINE: bool>(
-        &self,
-        peer: &Peer,
-        line: InPlace<'_>,
-        owing: &mut Owing,
-    ) -> Option<Passed> {
-        self.receive_plain::<ONE_LINE, false>(peer, line, owing, None)
-    }
-
-    /// Receives the message of the next packet, which begins with this line, and passes it. `ONE_LINE`: if it is in one
-    /// line, without its entry; otherwise, if it is in several, with it. `FIRST`: as for [`RecvWork::receive_plain`].
-    #[inline(always)]
-    pub(super) fn receive_plain<const ONE_LINE: bool, const FIRST: bool>(
-        &self,
-        peer: &Peer,
-        line: InPlace<'_>,
-        owing: &mut Owing,
-        polled: Option<&mut PolledQueue>,
-    ) -> Option<Passed> {
-        let size = line.size();
-        let length = size.short();
-        let is_such = match ONE_LINE {
-            true => without_entry(size).is_some(),
-            false => length > MOST_WITHOUT_ENTRY && line.is_whole::<LONGEST>(),
-        };
-        if !is_such {
-            return None;
-        }
-        // Before anything is checked: see `generation`.
-        let generation = self.taken_away.now();
-        let head = Head::of(line);
-        let mut handed = false;
-        let read = self.receive_by(
-            peer,
-            owing,
-            head,
-            || line.taken(),
-            #[inline(always)]
-            |ctx, work, _| {
-                // SAFETY: the bytes of a packet, which is there until it is released, or of what is behind it.
-                let received = unsafe {
-                    let data = line.bytes(if ONE_LINE { DATA } else { INLINE });
-                    RecvWork::receive_plain::<ONE_LINE, FIRST>(work, self, data, length, polled)
-                };
-                if ONE_LINE && received.is_some() {
-                    self.note_checked::<false>(ctx, peer, head, work, generation);
-                }
-                handed = received == Some(true);
-                received.is_some()
-            },
-        );
-        Some(Passed {
-            asked: read.asked()?,
-            handed,
-            next: match ONE_LINE {
-                true => line.done_alone(),
-                false => line.done(size.len()),
-            },
-        })
-    }
-
-    /// Notes what has been checked of the connection from which a message was received, since this generation. For the
-    /// thread that has the turn to read the peer's packets. `SHARED`: into a shared receive queue.
-    #[inline(always)]
-    pub(super) fn note_checked<const SHARED: bool>(
-        &self,
-        ctx: &QpCtx,
-        peer: &Peer,
-        head: Head,
-        work: &Option<RecvWork>,
-        generation: u64,
-    ) {
-        let checked = &ctx.receiver.accepted.checked;
-        if !checked.is::<SHARED, _>(peer, head.name, generation) {
-            self.checked::<SHARED>(ctx, peer, head, work, generation);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn checked<const SHARED: bool>(
-        &self,
-        ctx: &QpCtx,
-        peer: &Peer,
-        head: Head,
-        work: &Option<RecvWork>,
-        generation: u64,
-    ) {
-        let is_known = match work.as_ref().map(|work| &work.source) {
-            Some(Receives::Own(queue)) => !SHARED && self.mrs.knows_now(&queue.local),
-            Some(Receives::Shared(_)) => SHARED,
-            Some(Receives::Xrc { .. }) | None => false,
-        };
-        if is_known {
-            let life = &peer.segments.their_face(head.name.src()).life;
-            let speaks = u32::from(head.number.life()) | SPEAKING;
-            let checked = &ctx.receiver.accepted.checked;
-            let seen = checked.seen();
-            // Acquire: ordered behind that.
-            let accepts = ctx.face.accepts.load(Ordering::Acquire);
-            if peer.is_accepted(accepts, head.name) {
-                checked.set::<SHARED, _>(seen, peer, head.name, generation, (life, speaks));
-            }
-        }
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::fabric::{Header, Kind, Name, Number};
+    use crate::fabric::{Header, Kind, MOST_SHORT, Name, Number};
 
     const FIRST: [u8; DATA] = [0, 0x12, 0x34, 0x0a];
 

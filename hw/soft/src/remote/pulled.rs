@@ -11,10 +11,10 @@ use super::super::qp::SendWork;
 use super::super::receive::Arrived;
 use super::entry::{high, joined, low, operation, segments};
 use super::post::post_packet;
-use super::unlocked::{Head, Read};
+use super::unlocked::Delivered;
 use super::views::Sources;
-use super::{ASKS, FETCHED_AT_ONCE, PULLED, SPEAKING};
-use crate::fabric::{Besides, Front, IN_LINE, InPlace, Kind, Owing, Peer};
+use super::{ASKS, FETCHED_AT_ONCE, PULLED};
+use crate::fabric::{Besides, Front, IN_LINE, InPlace, Peer};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::wqe::{Data, FirstBlock, SEGMENT, SgeList, fm_ce_se};
@@ -110,7 +110,6 @@ const PIECE: usize = size_of::<[u64; 2]>();
 
 /// A message whose data is in the sender's memory.
 struct PulledMessage<'p> {
-    head: Head,
     /// The packet's first line.
     line: InPlace<'p>,
     kind: CqeOpcode,
@@ -126,16 +125,10 @@ impl Hca {
         &self,
         peer: &Peer,
         line: InPlace<'_>,
-        owing: &mut Owing,
         copied: &mut u64,
-    ) -> Read {
+    ) -> Option<Delivered<'_>> {
         let (size, entry) = (line.size(), line.wide(0));
-        if !line.whole_name().is(Kind::Request) {
-            return Read::No;
-        }
-        let Some((kind, target)) = operation(line, entry) else {
-            return Read::No;
-        };
+        let (kind, target) = operation(line, entry)?;
         let segments = segments(target);
         // One segment.
         let whole = segments + SEGMENT;
@@ -144,33 +137,28 @@ impl Hca {
         // Without the flag of a packet that says where its data is, far too long.
         let bytes = size.len_if(PULLED, Besides::ack_and(ASKS).and_short());
         if ds * SEGMENT != whole || !(1..=FETCHED_AT_ONCE).contains(&length.into()) {
-            return Read::No;
+            return None;
         }
-        // Made where it is used: it is not kept in memory for the other use.
-        let message = || PulledMessage {
-            head: Head::of(line),
+        let message = PulledMessage {
             line,
             kind,
             target,
             length,
         };
-        let read = if bytes == whole {
+        let delivered = if bytes == whole {
             let addr = u64::from_be(match segments + 8 {
                 at if at < IN_LINE => line.wide(at),
                 at => line.wide_behind(at),
             });
-            self.receive_from(peer, owing, &message(), |sources| {
+            self.receive_from(peer, &message, |sources| {
                 let place = sources.place(addr, length.into())?;
                 Some([(place, length as usize)])
             })
         } else {
-            self.receive_gathered(peer, owing, &message(), whole, bytes)
-        };
-        if read != Read::No {
-            line.done(size.len());
-            *copied += u64::from(length);
-        }
-        read
+            self.receive_gathered(peer, &message, whole, bytes)
+        }?;
+        *copied += u64::from(length);
+        Some(delivered)
     }
 
     /// Receives a message of several pieces, whose addresses and lengths are in the packet's bytes from `front` up to
@@ -179,18 +167,15 @@ impl Hca {
     fn receive_gathered(
         &self,
         peer: &Peer,
-        owing: &mut Owing,
         message: &PulledMessage<'_>,
         front: usize,
         end: usize,
-    ) -> Read {
+    ) -> Option<Delivered<'_>> {
         let bytes = end.wrapping_sub(front);
         if bytes > MOST * PIECE || !bytes.is_multiple_of(PIECE) {
-            return Read::No;
+            return None;
         }
-        let Some(list) = peer.reader.place(front, bytes) else {
-            return Read::No;
-        };
+        let list = peer.reader.place(front, bytes)?;
         // SAFETY: the reader has found it readable.
         let list = unsafe { joined::<{ MOST * PIECE }>(list) };
         let word = |at: usize| {
@@ -199,7 +184,7 @@ impl Hca {
                 .map_or(0, |it| u64::from_ne_bytes(*it))
         };
         let list = (0..bytes).step_by(PIECE).map(|at| (word(at), word(at + 8)));
-        self.receive_from(peer, owing, message, |sources| {
+        self.receive_from(peer, message, |sources| {
             let mut pieces = [(std::ptr::dangling(), 0); MOST];
             let mut left = u64::from(message.length);
             for ((addr, length), piece) in list.zip(&mut pieces) {
@@ -216,33 +201,23 @@ impl Hca {
     fn receive_from<const PIECES: usize>(
         &self,
         peer: &Peer,
-        owing: &mut Owing,
         message: &PulledMessage<'_>,
         pieces: impl FnOnce(&Sources) -> Option<[(*const u8, usize); PIECES]>,
-    ) -> Read {
+    ) -> Option<Delivered<'_>> {
         let &PulledMessage {
             line,
-            head,
             kind,
             target,
             length,
         } = message;
-        let taken = || line.taken();
         self.receive_by(
             peer,
-            owing,
-            head,
-            taken,
+            line,
             #[inline(always)]
-            |ctx, work, src| {
-                let Some(recv) = work else {
-                    return false;
-                };
+            |ctx, work, requester| {
                 // SAFETY: the queue pair accepts only this peer, whose packets this thread reads in turn.
                 let sources = unsafe { &*ctx.inbound.sources.get() };
-                let Some(data) = pieces(sources) else {
-                    return false;
-                };
+                let data = pieces(sources)?;
                 let flags = line.wide(8);
                 let arrived = Arrived {
                     kind,
@@ -254,9 +229,7 @@ impl Hca {
                     target,
                 };
                 // If the requester is still in that life, the memory belonged to the request during the whole copy.
-                let life = u32::from(head.number.life());
-                let speaks = || peer.segments.life(src) == life | SPEAKING;
-                recv.receive_arrived(self, &ctx.face, &arrived, speaks)
+                work.deliver(self, &ctx.face, &arrived, || requester.speaks(peer), None)
             },
         )
     }

@@ -1,8 +1,6 @@
 //! Reads a peer's packets without the device's lock, as far as they are frequent and simple: SENDs and WRITEs with
-//! immediate data to a reliable connection, whose data is in the packet or in memory that is mapped here, and
-//! acknowledgements. A message is copied once, from there to its receive, or to where the WRITE says. The most frequent
-//! messages are tried first, by code of their own: see `plain`, `inline` and `pulled`. Datagrams to one queue pair are
-//! received likewise: see `datagram`.
+//! immediate data to a reliable connection, whose data is in the packet or in memory that is mapped here, datagrams to
+//! one queue pair, and acknowledgements. A message is copied once, from there to its receive, or to where the WRITE says.
 //!
 //! A SEND with invalidate is not among them: it revokes the key of a window, which the device's lock protects, and then
 //! waits until all sections have been left, so also that of the peer's reader.
@@ -13,18 +11,17 @@
 //! The reader is in the section of the completion queue that it polls, or, if it polls none, in the peer's. Whoever revokes
 //! something waits for both: see [`Inbound`].
 
+use super::super::connection::responder;
 use super::super::hca::Hca;
 use super::super::polled::PolledQueue;
 use super::super::qp::QpCtx;
-use super::super::receive::RecvWork;
+use super::super::receive::{Arrived, RecvWork, Reported};
 use super::super::run::complete_on;
 use super::super::turn::Thread;
 use super::acks::{ACKS, Paid, Unpaid};
-use super::entry::arrived;
-use super::inline::is_send;
-use super::plain::likely;
+use super::entry::{decode, decode_line};
 use super::{ASKS, FETCHED_AT_ONCE, PULLED, SPEAKING};
-use crate::fabric::{InPlace, Kind, Likely, Name, Node, Number, Owing, Peer, Reads};
+use crate::fabric::{InPlace, Kind, Node, Number, Owing, Peer, Reads};
 use bellwire_core::wqe::SendWqe;
 use std::sync::atomic::Ordering;
 
@@ -33,31 +30,27 @@ use std::sync::atomic::Ordering;
 const PUBLISH_EVERY: u32 = 32;
 const AT_ONCE: u32 = 8;
 
-/// What a look has found.
+/// What a look leaves to the holder of the device's lock.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Found {
-    /// A receive was handed to the poll.
-    pub handed: bool,
+pub(super) struct LookOutcome {
     /// Some packets need the device's lock.
-    pub locked: bool,
-    /// Those that another thread leaves, which holds the turn, too.
+    pub needs_lock: bool,
+    /// Among them are packets that another thread leaves unread, although it holds the turn.
     pub unread: bool,
 }
 
-impl Found {
-    const LOCKED: Self = Self {
-        handed: false,
-        locked: true,
+impl LookOutcome {
+    const NEEDS_LOCK: Self = Self {
+        needs_lock: true,
         unread: false,
     };
 
-    /// A packet that this thread may not read, or acknowledgements that it may not pay.
+    /// A packet that this thread may not read, or acknowledgements that it may not send.
     #[cold]
     pub fn unread(peer: &Peer, me: Thread) -> Self {
         let unread = peer.reading.is_left(me, peer.reader.position());
         Self {
-            handed: false,
-            locked: unread,
+            needs_lock: unread,
             unread,
         }
     }
@@ -65,77 +58,41 @@ impl Found {
     /// Of this peer and of those before.
     pub fn and(self, other: Self) -> Self {
         Self {
-            handed: self.handed || other.handed,
-            locked: self.locked || other.locked,
+            needs_lock: self.needs_lock || other.needs_lock,
             unread: self.unread || other.unread,
         }
     }
 }
 
-/// What became of a packet.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Read {
-    /// It needs the lock, and nothing has changed.
-    No,
-    /// It was handled.
-    Yes,
-    /// It was handled, and its requester waits for the acknowledgement.
-    Asked,
-}
-
-impl Read {
-    /// If it was handled: whether acknowledgements are to be sent now.
-    #[inline(always)]
-    pub fn asked(self) -> Option<bool> {
-        match self {
-            Self::No => None,
-            Self::Yes => Some(false),
-            Self::Asked => Some(true),
-        }
-    }
-}
-
-/// A message that was received, and its packet passed.
-pub(super) struct Passed {
+/// A message that was received. Its packet has been passed, and its queue pair owes an acknowledgement.
+pub(super) struct Delivered<'c> {
+    pub ctx: &'c QpCtx,
+    /// Its requester waits for the acknowledgement.
+    pub asks: bool,
+    pub reported: Reported,
     /// Position of the next packet.
     pub next: u32,
-    /// See [`Read::Asked`].
-    pub asked: bool,
-    /// It was handed to the poll.
-    pub handed: bool,
 }
 
-impl From<Option<Passed>> for Read {
-    #[inline(always)]
-    fn from(passed: Option<Passed>) -> Self {
-        match passed {
-            None => Self::No,
-            Some(Passed { asked: false, .. }) => Self::Yes,
-            Some(Passed { asked: true, .. }) => Self::Asked,
-        }
-    }
-}
-
-/// What a request's packet says of the request.
+/// The requester of a message, and what its life's word says while it still sends.
 #[derive(Clone, Copy)]
-pub(super) struct Head {
-    /// See [`InPlace::name`].
-    pub name: Name,
-    pub number: Number,
-    /// The requester waits for the response.
-    pub asks: bool,
+pub(super) struct Requester {
+    qpn: u32,
+    speaks: u32,
 }
 
-impl Head {
-    /// Of the packet that begins with this line.
+impl Requester {
+    /// Whether it is still in the life in which it sent the message.
     #[inline(always)]
-    pub fn of(line: InPlace<'_>) -> Self {
-        Self {
-            name: line.name(),
-            number: line.number(),
-            asks: line.size().has(ASKS),
-        }
+    pub fn speaks(self, peer: &Peer) -> bool {
+        peer.segments.life(self.qpn) == self.speaks
     }
+}
+
+/// A packet that was handled and passed.
+struct Handled {
+    /// Its requester waits for the acknowledgement.
+    asks: bool,
 }
 
 impl QpCtx {
@@ -155,124 +112,35 @@ impl QpCtx {
 }
 
 impl Hca {
-    /// Reads a peer's packets, by this thread that has the turn, in the look of this number. The first one may be handed to
-    /// the poll.
-    #[inline(always)]
+    /// Reads a peer's packets, by this thread that has the turn, in the look of this number. Receives are reported by
+    /// completion entries.
     pub(super) fn read_unlocked(
         &self,
         peer: &Peer,
         mut reads: Reads<'_>,
         look: u32,
-        polled: Option<&mut PolledQueue>,
-    ) -> Found {
+    ) -> LookOutcome {
         let Some(node) = &self.node else {
-            return Found::default();
+            return LookOutcome::default();
         };
         // Relaxed: ordered by the barrier on entering, which pairs with the one in `Hca::set_gate`. Also while the port
         // is down.
         if self.receives_under_lock.load(Ordering::Relaxed) {
-            return Found::LOCKED;
+            return LookOutcome::NEEDS_LOCK;
         }
-        let Some(line) = peer.reader.next_line() else {
-            return Found::default();
+        let Some(mut line) = peer.reader.next_line() else {
+            return LookOutcome::default();
         };
-        let owing = reads.owing();
-        // Each is handled where it was received, and not behind all of them: so what is found of it is not kept.
-        match peer.reading.likely() {
-            Likely::Short => {
-                if let Some(first) = self.receive_plain::<true, true>(peer, line, owing, polled) {
-                    return self.received_first(node, peer, reads, look, first);
-                }
-            }
-            Likely::Longer => {
-                if let Some(first) = self.receive_plain::<false, true>(peer, line, owing, polled) {
-                    return self.received_first(node, peer, reads, look, first);
-                }
-            }
-            Likely::Inline => {
-                if let Some(first) = self.receive_inline::<false>(peer, line, owing, None) {
-                    return self.received_first(node, peer, reads, look, first);
-                }
-            }
-            Likely::Shared => {
-                if let Some(first) = self.receive_inline::<true>(peer, line, owing, polled) {
-                    return self.received_first(node, peer, reads, look, first);
-                }
-            }
-        }
-        Found {
-            locked: self.read_on(node, peer, reads, look, Read::No),
-            ..Found::default()
-        }
-    }
-
-    /// Goes on behind the first message, if there may be more.
-    #[inline(always)]
-    fn received_first(
-        &self,
-        node: &Node,
-        peer: &Peer,
-        mut reads: Reads<'_>,
-        look: u32,
-        first: Passed,
-    ) -> Found {
-        let Passed {
-            next,
-            asked,
-            handed,
-        } = first;
-        // The one behind a message that was handed over is read by the next look, which hands it over, too: that takes two
-        // thirds of the time that a completion entry would take.
-        if handed {
-            peer.reader.publish_at(next);
-            if asked {
-                self.pay_acks(peer, reads.owing());
-            }
-            return Found {
-                handed,
-                ..Found::default()
-            };
-        }
-        let is_last = !asked && (!reads.found_again_in(look) || !peer.reader.is_at(next));
-        let locked = match is_last {
-            true => {
-                peer.reader.publish_at(next);
-                false
-            }
-            false => self.read_on(node, peer, reads, look, Some(first).into()),
-        };
-        Found {
-            locked,
-            ..Found::default()
-        }
-    }
-
-    /// Goes on reading a peer's packets, behind or at the first one. `true`: some need the device's lock.
-    #[inline(never)]
-    fn read_on(
-        &self,
-        node: &Node,
-        peer: &Peer,
-        mut reads: Reads<'_>,
-        look: u32,
-        mut read: Read,
-    ) -> bool {
-        let more = read != Read::No || reads.found_again_in(look);
+        let more = reads.found_again_in(look);
         // Also, how many bytes were copied from the peer's memory.
         let (mut updates, mut copied) = (0, 0);
         // How many requesters wait for an acknowledgement, and how many may. The first does not: most often it is the only one.
         let (mut asked, mut most) = (0, 1);
         let mut published = peer.reader.position();
-        let stopped = loop {
-            if read == Read::No {
-                let Some(line) = peer.reader.next_line() else {
-                    break false;
-                };
-                read = self.read_next(peer, line, reads.owing(), &mut copied);
-            }
-            if read == Read::No {
+        let needs_lock = loop {
+            let Some(handled) = self.read_next(peer, line, reads.owing(), &mut copied) else {
                 break true;
-            }
+            };
             let position = peer.reader.position();
             let update = position.wrapping_sub(published) >= PUBLISH_EVERY;
             if update {
@@ -281,7 +149,7 @@ impl Hca {
                 published = position;
                 updates += 1;
             }
-            if update || read == Read::Asked {
+            if update || handled.asks {
                 asked += 1;
                 if update || asked == most {
                     self.pay_acks(peer, reads.owing());
@@ -291,7 +159,10 @@ impl Hca {
             if updates == AT_ONCE || copied >= FETCHED_AT_ONCE || !more {
                 break false;
             }
-            read = Read::No;
+            let Some(next) = peer.reader.next_line() else {
+                break false;
+            };
+            line = next;
         };
         peer.reader.publish();
         if asked != 0 {
@@ -300,10 +171,14 @@ impl Hca {
         if !reads.owing().is_empty() {
             node.owes();
         }
-        stopped
+        LookOutcome {
+            needs_lock,
+            unread: false,
+        }
     }
 
-    /// Handles the next packet by the code for its kind, and passes it.
+    /// Handles the next packet, which begins with this line, and passes it. `None`: it needs the device's lock, and
+    /// nothing has changed.
     #[inline(always)]
     fn read_next(
         &self,
@@ -311,148 +186,141 @@ impl Hca {
         line: InPlace<'_>,
         owing: &mut Owing,
         copied: &mut u64,
-    ) -> Read {
-        if line.whole_name().is(Kind::Datagram) {
-            return self.receive_datagram(peer, line);
+    ) -> Option<Handled> {
+        let name = line.whole_name();
+        if name.is(Kind::Datagram) {
+            return (self.receive_datagram(peer, line)).then_some(Handled { asks: false });
         }
-        if line.size().has(PULLED) {
-            return self.receive_pulled(peer, line, owing, copied);
+        if name.is(Kind::Acks) {
+            let taken = self.take_acks(peer, line);
+            return taken.then_some(Handled { asks: false });
         }
-        if !is_send(line) {
-            return self.read_one(peer, line, owing);
-        }
-        let likely = match peer.reading.likely() {
-            Likely::Shared => Some(Likely::Shared),
-            Likely::Short | Likely::Longer | Likely::Inline => {
-                let likely = likely(line.size());
-                peer.reading.set_likely(likely.unwrap_or(Likely::Inline));
-                likely
-            }
+        let delivered = if line.size().has(PULLED) {
+            self.receive_pulled(peer, line, copied)?
+        } else if let Some(message) = decode_line(line) {
+            self.receive_message(peer, line, &message, None)?
+        } else {
+            self.receive_message(peer, line, &decode(peer, line)?, None)?
         };
-        let passed = match likely {
-            Some(Likely::Short) => self.receive_another_plain::<true>(peer, line, owing),
-            Some(Likely::Longer) => self.receive_another_plain::<false>(peer, line, owing),
-            Some(Likely::Shared) => self.receive_another_inline::<true>(peer, line, owing),
-            Some(Likely::Inline) | None => self.receive_another_inline::<false>(peer, line, owing),
-        };
-        match passed {
-            None => self.read_one(peer, line, owing),
-            passed => passed.into(),
-        }
+        self.owe_ack(peer, owing, delivered.ctx);
+        let asks = delivered.asks;
+        Some(Handled { asks })
+    }
+
+    /// Receives this message, which the next packet carries, and passes the packet. `poll`: the receive may be reported to
+    /// it.
+    #[inline(always)]
+    pub(super) fn receive_message<const PIECES: usize>(
+        &self,
+        peer: &Peer,
+        line: InPlace<'_>,
+        message: &Arrived<PIECES>,
+        poll: Option<&mut PolledQueue>,
+    ) -> Option<Delivered<'_>> {
+        self.receive_by(
+            peer,
+            line,
+            // Otherwise 30 instructions a message more.
+            #[inline(always)]
+            |ctx, work, _| work.deliver(self, &ctx.face, message, || true, poll),
+        )
     }
 
     /// Sends the acknowledgements that are owed, without the device's lock, in the section of the poll. Whether some need the
     /// lock.
     #[cold]
-    #[inline(never)]
-    pub(super) fn pay_unlocked(&self, node: &Node) -> Found {
+    pub(super) fn pay_unlocked(&self, node: &Node) -> LookOutcome {
         // Before the lists are read, so that a list that grows meanwhile sets it again.
         node.set_owing(false);
-        let (me, mut all) = (Thread::current(), Found::default());
+        let (me, mut all) = (Thread::current(), LookOutcome::default());
         let mut unpaid = Unpaid::default();
         for peer in node.live().filter(|peer| peer.reading.owes()) {
             let reads = peer.reading.enter(me);
             let paid = reads.map(|mut reads| self.pay_acks(peer, reads.owing()));
             unpaid.add(paid);
             all = all.and(match paid {
-                None => Found::unread(peer, me),
+                None => LookOutcome::unread(peer, me),
                 // Another thread holds the turn to send: who has the lock can take it away.
-                Some(Paid::Held) => Found::LOCKED,
-                Some(Paid::All | Paid::NoRoom) => Found::default(),
+                Some(Paid::Held) => LookOutcome::NEEDS_LOCK,
+                Some(Paid::All | Paid::NoRoom) => LookOutcome::default(),
             });
         }
         unpaid.note(node);
         all
     }
 
-    /// Handles the next packet, and passes it. Not inlined, so that the most frequent messages are received without its
-    /// frame.
-    #[inline(never)]
-    fn read_one(&self, peer: &Peer, line: InPlace<'_>, owing: &mut Owing) -> Read {
-        let read = match line.whole_name() {
-            name if name.is(Kind::Request) => self.receive(peer, owing, line),
-            name if name.is(Kind::Acks) && self.take_acks(peer, line) => Read::Yes,
-            _ => Read::No,
-        };
-        if read != Read::No {
-            line.done(line.size().len());
-        }
-        read
-    }
-
-    #[inline(always)]
-    fn receive(&self, peer: &Peer, owing: &mut Owing, line: InPlace<'_>) -> Read {
-        let entry = line.wide(0);
-        let Some(arrived) = arrived(peer, line, entry, line.size()) else {
-            return Read::No;
-        };
-        self.receive_by(
-            peer,
-            owing,
-            Head::of(line),
-            || line.taken(),
-            #[inline(always)]
-            |ctx, work, _| match work {
-                Some(recv) => {
-                    if recv.is_shared() {
-                        peer.reading.set_likely(Likely::Shared);
-                    } else if peer.reading.likely() == Likely::Shared {
-                        peer.reading.set_likely(Likely::Short);
-                    }
-                    recv.receive_arrived(self, &ctx.face, &arrived, || true)
-                }
-                None => false,
-            },
-        )
-    }
-
-    /// Receives the message of a packet by `receive`, if the queue pair accepts it. `taken` is the
-    /// acknowledgement that the packet carries. `receive` is given the number of the requester's queue pair.
+    /// Receives the message of a packet by `receive`, if the queue pair accepts it, and passes the packet.
     #[inline(always)]
     pub(super) fn receive_by(
         &self,
         peer: &Peer,
-        owing: &mut Owing,
-        head: Head,
-        taken: impl FnOnce() -> Option<Number>,
-        receive: impl FnOnce(&QpCtx, &mut Option<RecvWork>, u32) -> bool,
-    ) -> Read {
-        let Head { name, number, .. } = head;
-        let (dst, src) = (name.dst(), name.src());
-        // SAFETY: used within this section.
-        let Some(ctx) = (unsafe { self.qps.find(dst) }) else {
-            return Read::No;
+        line: InPlace<'_>,
+        receive: impl FnOnce(&QpCtx, &mut RecvWork, Requester) -> Option<Reported>,
+    ) -> Option<Delivered<'_>> {
+        let (ctx, requester) = self.accepting(peer, line)?;
+        self.receive_accepted(
+            peer,
+            line,
+            ctx,
+            #[inline(always)]
+            |work| receive(ctx, work, requester),
+        )
+    }
+
+    /// Likewise, for the queue pair that was found [to accept](Self::accepting) the request in this section.
+    #[inline(always)]
+    pub(super) fn receive_accepted<'c>(
+        &self,
+        peer: &Peer,
+        line: InPlace<'_>,
+        ctx: &'c QpCtx,
+        receive: impl FnOnce(&mut RecvWork) -> Option<Reported>,
+    ) -> Option<Delivered<'c>> {
+        // Order 8: an acknowledgement may be applied again. It is, if the packet is left to the lock's holder.
+        if let Some(taken) = line.taken() {
+            // Relaxed: accepted in this section. Of a queue pair that was stopped meanwhile it is zero, which no request has.
+            let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
+            if !self.acknowledge_unlocked(peer, qpn, ctx, taken) {
+                return None;
+            }
+        }
+        // SAFETY: the queue pair accepts only this peer, whose packets this thread reads in turn, so it owns
+        // the receive side.
+        let work = unsafe { &mut *ctx.receiver.work.get() }.as_mut()?;
+        let reported = receive(work)?;
+        ctx.receiver.accepted.expected.pass();
+        let size = line.size();
+        Some(Delivered {
+            ctx,
+            asks: size.has(ASKS),
+            reported,
+            next: line.done(size.len()),
+        })
+    }
+
+    /// The queue pair that accepts the request in the packet that begins with this line, for the thread that has the turn
+    /// to read the peer's packets. Each request is checked anew: nothing of an earlier one is kept.
+    #[inline(always)]
+    pub(super) fn accepting(&self, peer: &Peer, line: InPlace<'_>) -> Option<(&QpCtx, Requester)> {
+        // Without anything beside the numbers: it could stand for another node.
+        let (name, number) = (line.name(), line.number());
+        let requester = Requester {
+            qpn: name.src(),
+            speaks: u32::from(number.life()) | SPEAKING,
         };
+        // SAFETY: used within this section.
+        let ctx = unsafe { self.qps.find(name.dst()) }?;
         // Acquire: pairs with the Release at the transition to RTR, so that its receive side is set up.
         let accepts = ctx.face.accepts.load(Ordering::Acquire);
-        let expected = &ctx.receiver.accepted.expected;
         // The first request of a connection is not accepted here.
         let accepted = peer.is_accepted(accepts, name)
             // Relaxed, all: of the thread that has the turn.
             && ctx.face.incarnation.load(Ordering::Relaxed) == peer.incarnation()
-            && expected.is_open_for(number)
+            // Order 7: only the expected request is taken.
+            && ctx.receiver.accepted.expected.is_open_for(number)
             // A request that was flushed meanwhile is not executed.
-            && peer.segments.life(src) == u32::from(number.life()) | SPEAKING;
-        if !accepted {
-            return Read::No;
-        }
-        if let Some(taken) = taken()
-            && !self.acknowledge_unlocked(peer, dst, ctx, taken)
-        {
-            return Read::No;
-        }
-        // SAFETY: the queue pair accepts only this peer, whose packets this thread reads in turn, so it owns
-        // the receive side.
-        let work = unsafe { &mut *ctx.receiver.work.get() };
-        if !receive(ctx, work, src) {
-            return Read::No;
-        }
-        expected.pass();
-        self.owe_ack(peer, owing, ctx);
-        match head.asks {
-            true => Read::Asked,
-            false => Read::Yes,
-        }
+            && requester.speaks(peer);
+        accepted.then_some((ctx, requester))
     }
 
     /// Completes the requests up to the one with this number. `false`: some of them are left.
@@ -520,7 +388,6 @@ impl Hca {
     pub(in super::super) fn receives_under_lock(&self, only: bool) {
         // Relaxed: ordered by the caller's barrier.
         self.receives_under_lock.store(only, Ordering::Relaxed);
-        self.taken_away.pass();
     }
 
     /// Waits until each thread of this process has left the section in which it may have seen what was

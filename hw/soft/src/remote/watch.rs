@@ -9,7 +9,7 @@ use super::super::turn::Thread;
 use super::Reached;
 use super::acks::{Paid, Unpaid};
 use super::link::Whose;
-use super::unlocked::Found;
+use super::unlocked::LookOutcome;
 use crate::fabric::{Header, Kind, Name, Number, Peer};
 use bellwire_core::qp::{AckTimeout, QpState, ack_timeout};
 use bellwire_core::wr::{QpType, WcStatus};
@@ -303,7 +303,7 @@ impl Hca {
         let me = Thread::current();
         for peer in node.live().filter(|peer| peer.reading.owes()) {
             let reads = peer.reading.try_take(me).or_else(|| {
-                let taken = whose == Whose::All || Found::unread(peer, me).unread;
+                let taken = whose == Whose::All || LookOutcome::unread(peer, me).unread;
                 taken.then(|| self.reads(peer))
             });
             unpaid.add(reads.map(|mut reads| self.pay_acks(peer, reads.owing())));

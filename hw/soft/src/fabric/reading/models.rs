@@ -1,6 +1,6 @@
 //! Models of a connection whose packets are read by two threads: one without the device's lock, and its holder, who opens
-//! the connection, reads, and closes it. The turn, the section, both ends of the wire, the number of the request that is
-//! expected, and what was checked of the connection are as they are.
+//! the connection, reads, and closes it. The turn, the section, both ends of the wire, and the number of the request that
+//! is expected are as they are.
 
 use super::super::name::Name;
 use super::super::number::Number;
@@ -61,16 +61,9 @@ enum Without {
     Order,
     /// The reader without the lock does not look whether a number is expected.
     Number,
-    /// Who closes leaves what was checked of the connection.
-    Forgetting,
-    /// The reader without the lock does not look again whether it is accepted.
-    Looking,
 }
 
 const NAME: Name = Name::request(7, 5);
-
-/// Nothing else is taken away.
-const GENERATION: u64 = 1;
 
 const POLLER: usize = 1;
 const CONTROL: usize = 2;
@@ -156,21 +149,10 @@ impl World {
         if number.msn() == RARE {
             return self.without == Without::Order;
         }
-        static LIVES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let (checked, of) = (&self.accepted.checked, &self.reader);
-        let name = line.whole_name();
-        let is_checked = checked.is::<false, _>(of, name, GENERATION) && checked.speaks();
-        let accepted = is_checked || self.accepts();
-        if !accepted || !(expected.is_open_for(number) || self.without == Without::Number) {
+        if !self.accepts() || !(expected.is_open_for(number) || self.without == Without::Number) {
             return false;
         }
         self.receive(number.msn());
-        if !is_checked {
-            let seen = checked.seen();
-            if self.accepts() || self.without == Without::Looking {
-                checked.set::<false, _>(seen, of, line.name(), GENERATION, (&LIVES, 0));
-            }
-        }
         expected.pass();
         true
     }
@@ -200,9 +182,6 @@ impl World {
     fn close(&self) {
         // Relaxed: the barrier orders it before what follows.
         self.accepts.store(0, Ordering::Relaxed);
-        if self.without != Without::Forgetting {
-            self.accepted.checked.forget();
-        }
         Barriers::get().heavy();
         if self.without != Without::Waiting {
             self.wait();
@@ -303,7 +282,6 @@ fn loom_both_ways_of_reading_need_each_ordering() {
     ];
     needs_orderings(&models, "fabric/reading/models.rs", &[]);
     needs_orderings(&models, "soft/src/turn.rs", &[]);
-    needs_orderings(&models, "remote/accepted.rs", &[]);
 }
 
 #[test]
@@ -311,19 +289,6 @@ fn loom_both_ways_of_reading_need_each_ordering() {
 #[cfg_attr(miri, ignore = "a race, which ends Miri")]
 fn loom_closing_has_to_wait_for_the_reader() {
     longer(|| closed(Without::Waiting));
-}
-
-#[test]
-#[should_panic(expected = "received after the flush")]
-fn loom_what_was_checked_has_to_be_forgotten() {
-    longer(|| closed(Without::Forgetting));
-}
-
-#[test]
-#[should_panic(expected = "received after the flush")]
-#[cfg_attr(miri, ignore = "seldom: Miri tries a few orders, loom all")]
-fn loom_what_is_closed_may_not_be_noted() {
-    longer(|| closed(Without::Looking));
 }
 
 #[test]

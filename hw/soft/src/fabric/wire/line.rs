@@ -2,7 +2,7 @@
 
 use super::super::name::Name;
 use super::super::number::Number;
-use super::super::segment::{END, LINE, line, wide, word};
+use super::super::segment::{LINE, line, wide, word};
 use super::super::size::Size;
 use super::{FRONT, NAME, NUMBER, Reader, TAKEN, lines_of};
 use std::ptr::NonNull;
@@ -46,13 +46,6 @@ impl InPlace<'_> {
         Name::of_bits(self.pair(NAME))
     }
 
-    /// The low bits of the destination's number, which are a place in a table: the peer may write another
-    /// [`name`](Self::name) at the same time.
-    #[inline(always)]
-    pub fn place_of_dst(self) -> u32 {
-        self.word(NAME + 4)
-    }
-
     /// Number of the request.
     #[inline(always)]
     pub fn number(self) -> Number {
@@ -73,13 +66,6 @@ impl InPlace<'_> {
             .then(|| Number::of_word(self.word(TAKEN)))
     }
 
-    /// Four bytes of the payload, at a multiple of four, within this line.
-    #[inline(always)]
-    pub fn at(self, offset: usize) -> u32 {
-        debug_assert!(offset < LINE - FRONT);
-        self.word(FRONT + offset)
-    }
-
     /// Eight bytes of the payload, at a multiple of eight, within this line.
     #[inline(always)]
     pub fn wide(self, offset: usize) -> u64 {
@@ -96,14 +82,7 @@ impl InPlace<'_> {
         wide(self.theirs, line(second) + at).load(Ordering::Relaxed)
     }
 
-    /// Whether a payload of up to `MOST` bytes does not go on at the ring's start, whatever its length is.
-    #[inline(always)]
-    pub fn is_whole<const MOST: usize>(self) -> bool {
-        self.start <= END - FRONT - MOST
-    }
-
-    /// Where the bytes of the payload from this offset on are: those of this line, or of all for which the packet
-    /// [is whole](Self::is_whole).
+    /// Where the bytes of the payload in this line are, from this offset on.
     #[inline(always)]
     pub fn bytes(self, offset: usize) -> *const u8 {
         debug_assert!(offset < LINE - FRONT);
@@ -116,19 +95,8 @@ impl InPlace<'_> {
     /// Releases the packet, whose payload has this length, as [`Reader::done`], and returns the position behind it.
     #[inline(always)]
     pub fn done(self, len: usize) -> u32 {
-        self.pass(lines_of(len))
-    }
-
-    /// Like [`done`](Self::done), of a packet that is this line alone.
-    #[inline(always)]
-    pub fn done_alone(self) -> u32 {
-        self.pass(1)
-    }
-
-    #[inline(always)]
-    fn pass(self, lines: u32) -> u32 {
-        // Relaxed, both: only the owner changes it. Read again, so that one value less is held meanwhile.
-        let next = (self.reader.position.load(Ordering::Relaxed)).wrapping_add(lines);
+        // Relaxed: only the owner changes it.
+        let next = self.position.wrapping_add(lines_of(len));
         self.reader.position.store(next, Ordering::Relaxed);
         next
     }

@@ -1,9 +1,13 @@
-//! Messages of any length that have arrived from another process, or are in memory of its that is mapped here. Whatever
-//! is otherwise than usual is found here, and changes nothing.
+//! Delivers the message of another process: takes a receive, places the data, and reports the receive. The data is in
+//! the packet, or in memory of the other process that is mapped here.
+//!
+//! Only success is reported here. On any failure nothing has changed, except that a receive of a shared queue may be
+//! held for the message: the packet stays where it is, and is read again under the device's lock.
 
 use super::super::copy::{Fault, copy};
 use super::super::hca::Hca;
 use super::super::mr::Local;
+use super::super::polled::PolledQueue;
 use super::super::qp::Face;
 use super::super::respond::{allows, usual_place_of};
 use super::{
@@ -16,6 +20,7 @@ use bellwire_core::wqe::SrqRing;
 use bellwire_core::wr::Remote;
 
 /// A message that has arrived from another process, in so many pieces at the most.
+#[derive(Clone, Copy)]
 pub(in super::super) struct Arrived<const PIECES: usize = 2> {
     /// Opcode of the receive's completion.
     pub kind: CqeOpcode,
@@ -28,7 +33,22 @@ pub(in super::super) struct Arrived<const PIECES: usize = 2> {
     pub target: Option<Remote>,
 }
 
+/// How the receive of a delivered message was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Reported {
+    /// To the poll that has found the message, without a completion entry.
+    ToPoll,
+    /// By an entry in its completion queue.
+    InQueue,
+}
+
 impl<const PIECES: usize> Arrived<PIECES> {
+    /// Whether it is a SEND of which its length says all.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.kind == CqeOpcode::RespSend && !self.solicited
+    }
+
     /// # Safety
     /// `to` is writable for the message's length.
     #[inline(always)]
@@ -48,31 +68,35 @@ impl<const PIECES: usize> Arrived<PIECES> {
 }
 
 impl RecvWork {
-    /// Consumes a receive of the queue pair's own queue or of its shared one. `face` is the queue pair's. `valid` is
-    /// asked once the data has been copied: whether it was the message's until then. `false`: it was not, or there is
-    /// no receive, or the message does not fit or may not be written where it says, or the completion queue is full;
-    /// the receive is there as before, or held for whoever receives the message next.
+    /// Delivers a message into the queue pair's own receive queue or its shared one. `face` is the queue pair's. `valid`
+    /// is asked once the data has been copied: whether it was the message's until then. A plain SEND is reported to this
+    /// `poll`, if that polls the receive's completion queue. `None`: the message was not valid, or there is no receive, or
+    /// the message does not fit or may not be written where it says, or the completion queue is full.
     ///
     /// The data is not placed in the CQE: this thread may be the one that polls it.
     #[inline(always)]
-    pub(in super::super) fn receive_arrived<const PIECES: usize>(
+    pub(in super::super) fn deliver<const PIECES: usize>(
         &mut self,
         hca: &Hca,
         face: &Face,
-        arrived: &Arrived<PIECES>,
+        message: &Arrived<PIECES>,
         valid: impl Fn() -> bool,
-    ) -> bool {
+        poll: Option<&mut PolledQueue>,
+    ) -> Option<Reported> {
         match &mut self.source {
             Receives::Own(queue) => {
                 // No other thread claims from this queue meanwhile.
-                let Some(claim) = queue.next(self.qpn, self.pd) else {
-                    return false;
-                };
-                let received = claim.fill_arrived(hca, face, arrived, valid);
-                queue.pass(received)
+                let claim = queue.next(self.qpn, self.pd)?;
+                let local = &mut queue.local;
+                let reported = claim.fill_arrived(hca, face, message, local, valid, poll)?;
+                queue.pass();
+                Some(reported)
             }
-            Receives::Shared(_) => self.receive_arrived_shared(hca, face, arrived, valid),
-            Receives::Xrc { .. } => false,
+            Receives::Shared(_) => self.deliver_shared(
+                #[inline(always)]
+                |claim, local| claim.fill_arrived(hca, face, message, local, valid, poll),
+            ),
+            Receives::Xrc { .. } => None,
         }
     }
 
@@ -91,75 +115,80 @@ impl RecvWork {
                     return false;
                 };
                 let received = claim.fill_arrived_datagram(hca, arrived, origin);
-                queue.pass(received)
+                if received {
+                    queue.pass();
+                }
+                received
             }
             Receives::Shared(_) => {
-                self.receive_by_shared(|claim, _| claim.fill_arrived_datagram(hca, arrived, origin))
+                let fill = |claim: &Claim<_>, _: &mut Local| {
+                    (claim.fill_arrived_datagram(hca, arrived, origin)).then_some(())
+                };
+                self.deliver_shared(fill).is_some()
             }
             Receives::Xrc { .. } => false,
         }
     }
 
-    #[inline(never)]
-    fn receive_arrived_shared<const PIECES: usize>(
-        &mut self,
-        hca: &Hca,
-        face: &Face,
-        arrived: &Arrived<PIECES>,
-        valid: impl Fn() -> bool,
-    ) -> bool {
-        self.receive_by_shared(|claim, _| claim.fill_arrived(hca, face, arrived, valid))
-    }
-
-    /// Consumes a receive of the queue pair's shared receive queue by `fill`, which is given the memory that is known.
-    /// `false`: there is none, or it was not filled, and is held for the message.
+    /// Takes a receive of the queue pair's shared receive queue by `fill`, which is given the queue's local memory.
+    /// `None`: there is none, or it was not filled, and is held for the message.
     #[inline(always)]
-    pub(super) fn receive_by_shared(
+    fn deliver_shared<T>(
         &mut self,
-        fill: impl FnOnce(&Claim<SrqRing<'static>>, &mut Local) -> bool,
-    ) -> bool {
+        fill: impl FnOnce(&Claim<SrqRing<'static>>, &mut Local) -> Option<T>,
+    ) -> Option<T> {
         let Receives::Shared(queue) = &mut self.source else {
-            return false;
+            return None;
         };
-        let Some(claim) = queue.claim(&mut self.held, self.qpn, self.pd) else {
-            return false;
-        };
-        let received = fill(&claim, &mut queue.local);
-        if !received {
+        let claim = queue.claim(&mut self.held, self.qpn, self.pd)?;
+        let filled = fill(&claim, &mut queue.local);
+        if filled.is_none() {
             let srq = queue.srq;
             self.held = Some(Held { claim, srq });
         }
-        received
+        filled
     }
 }
 
 impl<R: Lists> Claim<R> {
-    /// Places a message and completes the receive. `false`: as for
-    /// [`receive_arrived`](RecvWork::receive_arrived).
+    /// Places a message and reports the receive. `None`: as for [`deliver`](RecvWork::deliver).
     #[inline(always)]
     fn fill_arrived<const PIECES: usize>(
         &self,
         hca: &Hca,
         face: &Face,
-        arrived: &Arrived<PIECES>,
+        message: &Arrived<PIECES>,
+        local: &mut Local,
         valid: impl Fn() -> bool,
-    ) -> bool {
-        let placed = match arrived.target {
+        poll: Option<&mut PolledQueue>,
+    ) -> Option<Reported> {
+        let placed = match message.target {
             // Written before it is known that the completion has room: if it has none, the queue pair fails, and what a
             // failed WRITE has written is undefined.
-            Some(target) => put(hca, face, target, arrived),
-            None => arrived.length == 0 || self.place(hca, arrived),
+            Some(target) => put(hca, face, target, message),
+            None => message.length == 0 || self.place(hca, message, local),
         };
-        placed
-            && valid()
-            && self.cq.produce_plain(
-                #[inline(always)]
-                || {
-                    let (length, imm) = (arrived.length as u32, arrived.imm);
-                    let solicited = arrived.solicited;
-                    PlainCqe::responder(arrived.kind, self.completed, length, imm, solicited)
-                },
-            )
+        if !(placed && valid()) {
+            return None;
+        }
+        let length = message.length as u32;
+        // Order 10: no entry is left to be polled that a receive reported to the poll could overtake.
+        if let Some(poll) = poll
+            && message.is_plain()
+            && self.cq.hands_to(poll)
+        {
+            // SAFETY: the receive is executed, and there is no entry of an older one of the queue pair.
+            unsafe { poll.hand_over(|| R::received(&self.completed, length)) };
+            return Some(Reported::ToPoll);
+        }
+        let produced = self.cq.produce_plain(
+            #[inline(always)]
+            || {
+                let (imm, solicited) = (message.imm, message.solicited);
+                PlainCqe::responder(message.kind, self.completed, length, imm, solicited)
+            },
+        );
+        produced.then_some(Reported::InQueue)
     }
 
     /// Like [`fill_arrived`](Self::fill_arrived), for a datagram.
@@ -184,49 +213,26 @@ impl<R: Lists> Claim<R> {
 
     /// Places the data into the receive. `false`: it does not fit.
     #[inline(always)]
-    fn place<const PIECES: usize>(&self, hca: &Hca, arrived: &Arrived<PIECES>) -> bool {
-        let Some(place) = self.first_room(hca, arrived.length) else {
-            return self.scatter(hca, arrived);
-        };
-        // SAFETY: checked in this section.
-        unsafe { arrived.copy_to(place) }.is_ok()
-    }
-
-    /// The memory of the first element, if that has room for `length` bytes.
-    #[inline(always)]
-    fn first_room(&self, hca: &Hca, length: usize) -> Option<*mut u8> {
-        // SAFETY: the receive is claimed. An empty list has an element of length zero.
-        let first = unsafe { self.ring.first(self.index) };
-        room_in(
-            &first,
-            length,
-            #[inline(always)]
-            |sge, bytes| hca.mrs.covers(&self.reach(sge, bytes)),
-        )
-    }
-
-    /// Like [`first_room`](Self::first_room), for at least one byte, by what its queue knows of its memory.
-    #[inline(always)]
-    pub(super) fn first_room_of(
+    fn place<const PIECES: usize>(
         &self,
         hca: &Hca,
+        message: &Arrived<PIECES>,
         local: &mut Local,
-        length: usize,
-    ) -> Option<*mut u8> {
-        // SAFETY: as above.
+    ) -> bool {
+        // SAFETY: the receive is claimed. An empty list has an element of length zero.
         let first = unsafe { self.ring.first(self.index) };
-        room_in(
-            &first,
-            length,
-            #[inline(always)]
-            |sge, bytes| hca.mrs.covers_local(local, sge.lkey, sge.addr, bytes),
-        )
+        match room_in(hca, local, &first, message.length) {
+            // SAFETY: checked in this section.
+            Some(place) => unsafe { message.copy_to(place) }.is_ok(),
+            // By value, so that neither has to be in memory for the usual case.
+            None => self.scatter(hca, *message),
+        }
     }
 
     /// Like [`place`](Self::place), into several elements.
     #[cold]
     #[inline(never)]
-    fn scatter<const PIECES: usize>(&self, hca: &Hca, arrived: &Arrived<PIECES>) -> bool {
+    fn scatter<const PIECES: usize>(self, hca: &Hca, arrived: Arrived<PIECES>) -> bool {
         if self.room(hca, arrived.length as u64).is_err() {
             return false;
         }
