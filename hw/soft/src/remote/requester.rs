@@ -71,8 +71,9 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
                     return Some(Stop::Overrun);
                 }
             }
+            // These wait for no request.
+            Err(why @ (Stop::Full | Stop::Held)) => return Some(why),
             // Outstanding requests come first; the error occurs again once they have completed.
-            Err(Stop::Full) => return Some(Stop::Full),
             Err(_) if !idle => return Some(Stop::Unacknowledged),
             Err(why) => return Some(why),
         }
