@@ -1,8 +1,8 @@
 /*
  * bellwire: an RDMA data plane. This is its C interface.
  *
- * A program lists or opens a device, creates a protection domain, memory, completion queues and
- * queue pairs on it, connects queue pairs, and then posts requests, rings doorbells and polls.
+ * A program lists or opens a device, and creates a protection domain, memory, completion queues and
+ * queue pairs on it. It connects queue pairs, and then posts requests, rings doorbells and polls.
  * examples/c/hello.c shows all of this on two pages, examples/c/pingpong.c the same between two
  * processes; bellwire.hpp has owning classes for the handles in C++17.
  * `pkg-config --cflags --libs bellwire` returns the flags to compile and link with, and with --static
@@ -30,10 +30,11 @@
  *   bw_ring_sq().
  * - A request without BW_SEND_SIGNALED is reported as well: by `retired` of a later completion of its
  *   queue. So signal the last request of a group, and count `retired` instead of completions.
- * - A queue pair reserves completion queue entries for everything that it can have in flight: create
- *   the completion queue with at least as many as bw_qp_cq_entries() returns.
- * - The software device of one process executes requests within bw_ring_*() and bw_post_send(), and
- *   those that have to wait (for a receive, for a peer) within polls of either end: poll in a loop.
+ * - A queue pair reserves completion queue entries for everything that it can have in flight.
+ *   Create the completion queue with at least as many as bw_qp_cq_entries() returns.
+ * - The software device of one process executes requests within bw_ring_*() and bw_post_send().
+ *   Requests that have to wait (for a receive, for a peer) are executed within polls of either end.
+ *   Poll in a loop.
  *
  * CONVENTIONS
  *
@@ -56,34 +57,34 @@
  * others are decoded on request.
  *
  * Failures. A failed request is reported by its completion; a failure of a queue, a port or the
- * device is reported by an asynchronous event. bw_classify() says of each what it means: what is
- * broken, whether the peer has executed the request, whether a retry helps, and how to recover.
+ * device is reported by an asynchronous event. bw_classify() classifies each: how far it reaches,
+ * whether the peer has executed the request, whether a retry helps, and how to recover.
  *
- * Links. A bw_link is a reliable connection that does all of this itself: when something fails it
- * recovers together with the link at its other end, posts again the requests that may be posted
- * again, and reports the outcome of every request exactly once. The program only has to poll it. It
- * is created by address and port, by bw_link_connect() at one end and bw_link_accept() at the other,
- * or by bw_link_create() on a TCP connection.
+ * Links. A bw_link is a reliable connection that does all of this itself. When something fails it
+ * recovers together with the link at its other end, and posts again the requests that may be posted
+ * again. It reports the outcome of every request exactly once. The program only has to poll it. It
+ * is created by address and port, by bw_link_connect() at one end and bw_link_accept() at the
+ * other, or by bw_link_create() on a TCP connection.
  *
- * Two kinds of functions. The data path consists of bw_post_*(), bw_ring_*() and bw_poll*(), for slabs
- * bw_slab_take() and bw_slab_return(), for their caches bw_slab_cache_take() and
- * bw_slab_cache_return(), and for links bw_link_post_*() and bw_link_ring_*(): these allocate no
- * memory, make no system call, take no lock of their own, and do not change bw_last_error(). The
- * same holds for bw_link_poll() while nothing fails. All other functions are set-up calls, which may
- * do all of that.
+ * Two kinds of functions. The data path consists of bw_post_*(), bw_ring_*() and bw_poll*(); for
+ * slabs bw_slab_take() and bw_slab_return(), for their caches bw_slab_cache_take() and
+ * bw_slab_cache_return(). For links it is bw_link_post_*() and bw_link_ring_*(). These functions
+ * allocate no memory, make no system call, take no lock of their own, and do not change
+ * bw_last_error(). The same holds for bw_link_poll() while nothing fails. All other functions are
+ * set-up calls, which may do all of that.
  *
  * Handles. Devices, protection domains, memory, slabs and their caches, queues, address handles,
- * channels, ids, events, listeners, connectors, connections and links are pointers to opaque structs.
- * A function that creates one writes its handle to the last argument, or NULL when it fails. The
- * handle belongs to the caller until it is passed to the function that destroys it; each kind has
- * one. An object that others use cannot be destroyed: the result is BW_EBUSY, and nothing has
- * happened. "It keeps X" in the description of a create function says which objects are used in this
- * way. Destroying in the opposite order of creation avoids this. Destroying an object that events are
- * about waits until those events that the program has taken are acknowledged: a thread that holds
- * such an event itself waits forever.
+ * channels, ids, events, listeners, connectors, connections and links are pointers to opaque
+ * structs. A function that creates one writes its handle to the last argument, or NULL when it
+ * fails. The handle belongs to the caller until it is passed to the function that destroys it; each
+ * kind has one. An object that others use cannot be destroyed: the result is BW_EBUSY, and nothing
+ * has happened. "It keeps X" in the description of a create function says which objects are used in
+ * this way. Destroying in the opposite order of creation avoids this. Destroying an object that
+ * events are about waits until the events that the program has taken are acknowledged. A thread
+ * that holds such an event itself waits forever.
  *
- * NULL. A NULL where a pointer is required results in BW_ENULL. Any other pointer has to be valid: a
- * handle that was destroyed, or that is of another kind, is not detected, and using it, or destroying
+ * NULL. A NULL where a pointer is required results in BW_ENULL. Any other pointer has to be valid.
+ * A handle that was destroyed, or that is of another kind, is not detected. Using it, or destroying
  * it a second time, is undefined behaviour.
  *
  * Structs that grow. A struct whose first field is `size` may get more fields in later versions. Set
@@ -92,14 +93,15 @@
  * has had, up to the library's, results in BW_ESIZE, and nothing is read or written. Fields named
  * reserved are 0; where the program passes them they are checked: BW_EINVAL.
  *
- * Arrays. bw_wc, bw_completion, bw_link_wc, bw_send_wr, bw_recv_wr, bw_rdma_wr and bw_soft_step have no
- * `size`, and may grow in the same way. The functions of this header that take them, alone or in arrays,
- * are inline, and pass sizeof the struct to the library's function of the same name with _sized; other
- * languages call that one. Fields that the program's struct does not have are 0 in requests, and are not
- * written to completions; other sizes result in BW_ESIZE. bw_poll_one() and bw_poll_completion(), the
- * shortest way to one completion, have no size: a library whose struct is larger has other functions for
- * it, which its header calls by these names, and keeps these for the programs of this one. All other
- * structs without a `size` never change.
+ * Arrays. bw_wc, bw_completion, bw_link_wc, bw_send_wr, bw_recv_wr, bw_rdma_wr and bw_soft_step
+ * have no `size`, and may grow in the same way. The functions of this header that take them, alone
+ * or in arrays, are inline. They pass sizeof the struct to the library's function of the same name
+ * with _sized; other languages call the _sized function. Fields that the program's struct does not
+ * have are 0 in requests, and are not written to completions; other sizes result in BW_ESIZE.
+ * bw_poll_one() and bw_poll_completion(), the shortest way to one completion, have no size. A
+ * library whose struct is larger has other functions for it, which its header calls by these names.
+ * It keeps these functions for programs of this version. All other structs without a `size` never
+ * change.
  *
  * Arguments. Strings are UTF-8 and end with NUL. Pointers are not kept beyond the call, except for
  * handles and registered memory. Integers that stand for an enum, or for its bits, are checked: an
@@ -108,19 +110,19 @@
  * Byte order. Integers are in host byte order, except for immediate data, which is in network byte
  * order, and GIDs, which are 16 bytes in wire order.
  *
- * Memory of requests. The bytes that a request names must remain valid, and must not be written (for a
- * receive, a READ or an atomic: not be accessed), from its post until its completion, or the one that
- * retires it, has been polled, or until bw_qp_reset() has reported it. For a link: until
- * bw_link_poll() or bw_link_drain() has reported it, also during a recovery, since it may be posted
- * again. Bytes that are posted inline, and the structs and lists of the request itself, may be reused
- * when the post returns.
+ * Memory of requests. The bytes that a request names must remain valid, and must not be written,
+ * from its post until it has been reported. For a receive, a READ or an atomic they must not be
+ * accessed either. It is reported when its completion, or the one that retires it, has been polled,
+ * or by bw_qp_reset(). For a link: until bw_link_poll() or bw_link_drain() has reported it, also
+ * during a recovery, since it may be posted again. Bytes that are posted inline, and the structs
+ * and lists of the request itself, may be reused when the post returns.
  *
  * Versions. A program calls bw_version_check(BW_VERSION) first. The library's file name contains the
  * version of its ABI, libbellwire.so.0.1: the major version, and the minor one while the major one is
- * 0. Under one such name functions and numbers are added and never removed or changed, structs grow at
- * their end if they grow at all, and others stay as they are. A version that breaks compiled programs
- * has another name. The name is also the version of the library's symbols: if a program and its plug-in
- * are linked with libraries of two ABIs, each gets the functions of its own.
+ * 0. Under one such name functions and numbers are added and never removed or changed. Structs grow
+ *    at their end if they grow at all. A version that breaks compiled programs has another name.
+ *    The name is also the version of the library's symbols. If a program and its plug-in are linked
+ *    with libraries of two ABIs, each gets the functions of its own.
  *
  * Panics. The library is written in Rust. An internal fault in a set-up call is caught: the result is
  * BW_EINTERNAL, and the objects of that call may only be destroyed. The data path has no code that
@@ -130,18 +132,19 @@
  * THE PROCESS
  *
  * Threads. Functions marked "Thread: any" may be called by any thread at any time, on the same
- * objects too. The queues have no locks, and have one owner at a time: a thread that alone calls
- * their functions, until it hands them over by something that orders memory (a mutex, a join, a
- * release and an acquire). A completion queue, a shared receive queue, a queue pair, a memory window,
- * a cache of a slab, a link, a listener for links and a TCP connection have an owner each. A queue
- * pair's send queue and its receive queue may also be owned by two different threads while only the
- * data path is called; other functions on the queue pair require the owner of both. Two threads in
- * one queue at the same time are undefined behaviour. A build of the library with debug assertions
- * detects it on the data path, and returns BW_ECONCURRENT to the thread that came second.
+ * objects too. The queues have no locks, and have one owner at a time. The owner is the only thread
+ * that calls their functions. It passes them on by something that orders memory (a mutex, a join, a
+ * release and an acquire). Completion queues, shared receive queues, queue pairs, memory windows
+ * and caches of slabs have an owner each. So have links, listeners for links and TCP connections. A
+ * queue pair's send queue and its receive queue may also be owned by two different threads while
+ * only the data path is called. Other functions on the queue pair require the owner of both. Two
+ * threads in one queue at the same time are undefined behaviour. A build of the library with debug
+ * assertions detects it on the data path, and returns BW_ECONCURRENT to the thread that came
+ * second.
  *
  * Priorities. A thread of any priority may call any function. A wait for another thread spins, then
- * yields, and sleeps after less than a millisecond, so that a thread without a real-time priority on
- * the same processor goes on.
+ * yields, and sleeps after less than a millisecond. So a thread without a real-time priority on the
+ * same processor goes on.
  *
  * Signals. The library uses no signal but SIGSEGV and SIGBUS (see Memory that goes away). Its own
  * threads, whose names begin with "bellwire-", take none: every signal is blocked in them. No function
@@ -161,51 +164,52 @@
  *
  * Ending waits. bw_comp_channel_wake(), bw_device_async_wake(), bw_cm_channel_wake(),
  * bw_listener_wake(), bw_link_wake(), bw_link_set_wake() and bw_tcp_listener_wake() with 1 end the
- * waits for an object: those that sleep, and each later one that would sleep, return BW_EWOKEN until
- * the function is called with 0. So no wake-up is lost. Events that are there are still returned. To
- * stop its threads a program wakes the object, joins them, and destroys the object.
+ * waits for an object. Waits that sleep, and each later one that would sleep, return BW_EWOKEN
+ * until the function is called with 0. So no wake-up is lost. Events that are there are still
+ * returned. To stop its threads a program wakes the object, joins them, and destroys the object.
  *
  * Cancellation. pthread_cancel() of a thread is deferred within each call of the library, and acts at
  * the thread's next cancellation point outside of it. It does not end a wait without a limit: cancel
  * the thread, then wake the object. Callbacks run with cancellation deferred. The type has to be
  * PTHREAD_CANCEL_DEFERRED, the default.
  *
- * Fork. A child of fork() starts afresh: it opens devices again, by the same names, and is a process
- * like any other. Handles that it inherits belong to its parent: functions that destroy, close or
- * acknowledge them return BW_OK without effect, so that exit() and static destructors may run, and
- * other set-up calls return BW_EFORK. The data path does not check: posting to, ringing or polling an
- * inherited handle is undefined behaviour. Memory that is shared with peers is a hole in the child's
- * address space; other memory is a copy. vfork(), posix_spawn(), system() and popen() change nothing,
- * and exec() closes every descriptor. daemon() is a fork: open devices after it. On devices of
- * libibverbs the kernel copies registered pages for the child since Linux 5.12; before, set
- * RDMAV_FORK_SAFE=1 (ibv_fork_init(3)). A child that lives on keeps the kernel's objects of its
- * parent's devices, and librdmacm's own descriptors: it should call exec(), or the parent should use
- * such a device after the fork only.
+ * Fork. A child of fork() starts afresh: it opens devices again, by the same names, and is a
+ * process like any other. Handles that it inherits belong to its parent. Functions that destroy,
+ * close or acknowledge them return BW_OK without effect, so that exit() and static destructors may
+ * run. Other set-up calls return BW_EFORK. The data path does not check: posting to, ringing or
+ * polling an inherited handle is undefined behaviour. Memory that is shared with peers is a hole in
+ * the child's address space; other memory is a copy. vfork(), posix_spawn(), system() and popen()
+ * change nothing, and exec() closes every descriptor. daemon() is a fork: open devices after it. On
+ * devices of libibverbs the kernel copies registered pages for the child since Linux 5.12; before,
+ * set RDMAV_FORK_SAFE=1 (ibv_fork_init(3)). A child that lives on keeps the kernel's objects of its
+ * parent's devices, and librdmacm's own descriptors. It should call exec(), or the parent should
+ * use such a device after the fork only.
  *
- * Privileges. The fabric "soft:NAME" belongs to the effective user that opens the device, in its user
- * namespace and network namespace. The user is taken when the device is opened: a program may change
- * its user afterwards, reaches the others and is reached. An endpoint of another name, user or
- * namespace fails with BW_ECONN, and the error says whose fabric it is of. A program that accepts
- * connections of the communication manager on a fabric listens before it changes its user. On Soft-RoCE
- * the kernel refuses each post of a process that changed its user after it opened the device: the
- * request fails with BW_WC_WR_FLUSH_ERR, and its vendor_err is EACCES. Open the device afterwards.
+ * Privileges. The fabric "soft:NAME" belongs to the effective user that opens the device, in its
+ * user namespace and network namespace. The user is taken when the device is opened: a program may
+ * change its user afterwards, reaches the others and is reached. An endpoint of another name, user
+ * or namespace fails with BW_ECONN, and the error says whose fabric it is of. A program that
+ * accepts connections of the communication manager on a fabric listens before it changes its user.
+ * On Soft-RoCE the kernel refuses each post of a process that changed its user after it opened the
+ * device. The request fails with BW_WC_WR_FLUSH_ERR, and its vendor_err is EACCES. Open the device
+ * afterwards.
  *
- * Sandboxes. The library does not end the process when a system call is refused or a file is hidden,
- * before start-up or later: an optional one is done without, and a required one fails the call, with
- * an error that names it. docs/sandboxes.md has the table. Processes in other PID namespaces of one
- * network namespace reach each other, and /proc is optional.
+ * Sandboxes. The library does not end the process when a system call is refused or a file is
+ * hidden, before start-up or later. It goes on without an optional one. A required one fails the
+ * call, with an error that names it. docs/sandboxes.md has the table. Processes in other PID
+ * namespaces of one network namespace reach each other, and /proc is optional.
  *
- * Memory that goes away. Registration checks each page, as ibv_reg_mr(3) does, and returns BW_EFAULT
- * for memory that cannot be accessed; bw_last_error() names the first page. On the software HCA it
- * also populates the pages, except with BW_ACCESS_ON_DEMAND. If memory is unmapped, protected or
- * truncated later, or the system has no page for it, the requests that access it fail:
- * BW_WC_REM_ACCESS_ERR or BW_WC_REM_OP_ERR for memory of the peer, BW_WC_LOC_PROT_ERR for memory of
- * this side. For that the first registration installs a handler of SIGSEGV and SIGBUS, which acts on
- * accesses of the library only and passes on all others to the action before. A handler that the
- * program installs later has to pass on what is not its own. A thread that posts or polls must not
- * block these two signals. BELLWIRE_NO_FAULT_HANDLER in the environment leaves the handler out; a
- * fault then ends the process. Not covered are accesses of the program itself, and the rings of a
- * fabric under strict overcommit (vm.overcommit_memory 2).
+ * Memory that goes away. Registration checks each page, as ibv_reg_mr(3) does, and returns
+ * BW_EFAULT for memory that cannot be accessed; bw_last_error() names the first page. On the
+ * software HCA it also populates the pages, except with BW_ACCESS_ON_DEMAND. If memory is unmapped,
+ * protected or truncated later, or the system has no page for it, the requests that access it fail.
+ * The status is BW_WC_REM_ACCESS_ERR or BW_WC_REM_OP_ERR for memory of the peer, BW_WC_LOC_PROT_ERR
+ * for memory of this side. For that the first registration installs a handler of SIGSEGV and
+ * SIGBUS. It acts on accesses of the library only, and passes on all others to the action before. A
+ * handler that the program installs later has to pass on all other signals. A thread that posts or
+ * polls must not block these two signals. BELLWIRE_NO_FAULT_HANDLER in the environment leaves the
+ * handler out; a fault then ends the process. Not covered are accesses of the program itself, and
+ * the rings of a fabric under strict overcommit (vm.overcommit_memory 2).
  *
  * Core files and limits. Regions of the library are not in core files, unless
  * `bw_region_attr.in_core_files` is set; memory of the program stays as it is. Shared memory beyond
@@ -274,9 +278,9 @@ typedef enum bw_cm_option {
     // Acknowledgement timeout of its connection, a 5-bit code: 4.096 µs · 2^t, 0 means infinite. Set
     // before it is connected.
     BW_CM_ACK_TIMEOUT = 3,
-    // Service level of this end's packets, up to 15. This and the following options apply to the queue
-    // pair of this end, and are set before `bw_cm_init_qp`; 0, the default: as the communication
-    // manager determines.
+    // Service level of this end's packets, up to 15. This and the following options apply to the
+    // queue pair of this end, and are set before `bw_cm_init_qp`. 0, the default: as the
+    // communication manager determines.
     BW_CM_SL = 4,
     // Flow label, up to 20 bits.
     BW_CM_FLOW_LABEL = 5,
@@ -354,8 +358,8 @@ typedef enum bw_error {
     BW_EPROTO = -27,
     // The device or its driver does not support this.
     BW_EUNSUPPORTED = -28,
-    // The link is not connected yet (receives may be posted all the same), or it is recovering: poll
-    // it until it is BW_LINK_READY, then call again.
+    // The link is not connected yet (receives may be posted all the same), or it is recovering.
+    // Poll it until it is BW_LINK_READY, then call again.
     BW_ERECOVERING = -29,
     // The link was closed or given up: `bw_link_query` gives the reason.
     BW_EENDED = -30,
@@ -380,8 +384,8 @@ typedef enum bw_error {
     BW_EINTR = -37,
     // The waits for the object were ended, by the function whose name ends with _wake.
     BW_EWOKEN = -38,
-    // The queue is full, and its completion queue has failed (BW_EVENT_CQ_ERR): no poll reports what is in
-    // flight. Destroy the queue pairs on it, which reports the rest, and create it again.
+    // The queue is full, and its completion queue has failed (BW_EVENT_CQ_ERR): no poll reports the
+    // requests in flight. Destroy the queue pairs on it, which reports the rest, and create it again.
     BW_ECQFAILED = -39,
 } bw_error;
 
@@ -733,7 +737,7 @@ typedef enum bw_event_type {
     BW_EVENT_QP_ACCESS_ERR = 3,
     // The first message came while the queue pair was still in RTR.
     BW_EVENT_COMM_EST = 4,
-    // The send queue is drained: what was started is finished, and nothing else is begun.
+    // The send queue is drained: started requests are finished, and no other is begun.
     BW_EVENT_SQ_DRAINED = 5,
     // The connection moved to the alternate path.
     BW_EVENT_PATH_MIG = 6,
@@ -823,7 +827,7 @@ typedef enum bw_scope {
     BW_SCOPE_CONNECTION = 8,
 } bw_scope;
 
-// Who most likely caused a fault.
+// The part that most likely caused a fault.
 typedef enum bw_blame {
     // Nobody: it is news, or it follows from another fault.
     BW_BLAME_NONE = 0,
@@ -989,9 +993,9 @@ typedef enum bw_soft_trigger {
     BW_AT_MODIFY = 3,
 } bw_soft_trigger;
 
-// Which fault is injected. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER to
-// BW_FAULT_RECV_CQ_OVERRUN, affect the current request, and need BW_AT_REQUEST or BW_AT_PACKET; the
-// others affect the device, with any trigger.
+// Which fault is injected. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER
+// to BW_FAULT_RECV_CQ_OVERRUN, affect the current request, and need BW_AT_REQUEST or BW_AT_PACKET.
+// The others affect the device, with any trigger.
 typedef enum bw_soft_fault {
     // The request is lost on its way to the responder.
     BW_FAULT_DROP_REQUEST = 0,
@@ -1030,10 +1034,10 @@ typedef enum bw_soft_fault {
     // BW_AT_MODIFY.
     BW_FAULT_REFUSE_MODIFY = 16,
     // The communication manager delivers the event `value`, a `bw_cm_event_type` that reports a
-    // failure: BW_CM_EVENT_ADDR_ERROR, _ROUTE_ERROR, _CONNECT_ERROR, _UNREACHABLE and _REJECTED are
-    // the outcome of the next call that they can result from; _ADDR_CHANGE and _DEVICE_REMOVAL are
-    // delivered to all ids on the device, _MULTICAST_ERROR to the members of groups, which lose their
-    // membership.
+    // failure. BW_CM_EVENT_ADDR_ERROR, _ROUTE_ERROR, _CONNECT_ERROR, _UNREACHABLE and _REJECTED
+    // are the outcome of the next call that they can result from. _ADDR_CHANGE and _DEVICE_REMOVAL
+    // are delivered to all ids on the device. _MULTICAST_ERROR is delivered to the members of
+    // groups, which lose their membership.
     BW_FAULT_CM = 17,
 } bw_soft_fault;
 
@@ -1079,15 +1083,15 @@ typedef enum bw_outcome {
 typedef enum bw_doubt {
     // It is not in doubt.
     BW_DOUBT_NONE = 0,
-    // Executed or not: no acknowledgement arrived, and the request is after the last one known to be
-    // executed and before the first one known not to be.
+    // Executed or not: no acknowledgement arrived. The request is after the last one that was
+    // certainly executed and before the first one that certainly was not.
     BW_DOUBT_NO_ANSWER = 1,
     // A READ or atomic that was executed. Its result did not arrive, and that of an atomic is lost for
     // good.
     BW_DOUBT_RESULT_LOST = 2,
     // Executed or not: completions of the peer were lost, so that its count is a lower bound.
     BW_DOUBT_PEER_LOST_COUNT = 3,
-    // Executed or not: the peer's count contradicts what is known at this end.
+    // Executed or not: the peer's count contradicts the record of this end.
     BW_DOUBT_COUNT_CONTRADICTS = 4,
     // Executed or not: the peer can no longer be asked.
     BW_DOUBT_PEER_GONE = 5,
@@ -1100,8 +1104,8 @@ typedef enum bw_doubt {
 typedef enum bw_replay {
     // Report its outcome to the program.
     BW_REPLAY_NEVER = 0,
-    // Post it again if posting it twice has the same effect as posting it once: requests that were not
-    // executed, and READs in doubt after which nothing was executed.
+    // Post it again if posting it twice has the same effect as posting it once. These are requests
+    // that were not executed, and READs in doubt after which nothing was executed.
     BW_REPLAY_IF_SAFE = 1,
     // As BW_REPLAY_IF_SAFE, and also WRITEs and READs in doubt: their target and source do not change
     // meanwhile, or a change does no harm. SENDs, WRITEs with immediate data, and atomics that may
@@ -1160,7 +1164,7 @@ typedef struct bw_cq bw_cq;
 // An open device.
 typedef struct bw_device bw_device;
 
-// A reliable connection with its queue pair and completion queue, which recovers from faults together
+// A reliable connection with its queue pair and completion queue. It recovers from faults together
 // with the link at its other end, and reports the outcome of every request once.
 typedef struct bw_link bw_link;
 
@@ -1330,7 +1334,7 @@ typedef struct bw_region_info {
     uint32_t access;
     // Its first address, aligned to a page.
     uint64_t addr;
-    // Its length in bytes: what was requested, in whole pages.
+    // Its length in bytes: the requested length, in whole pages.
     uint64_t length;
     // The key for requests of this side.
     uint32_t lkey;
@@ -1475,8 +1479,8 @@ typedef struct bw_qp_init_attr {
     uint32_t size;
     // Send requests in flight.
     uint32_t max_send_wr;
-    // Receives in flight. Ignored for a queue pair on a shared receive queue and for an XRC initiator,
-    // which have no receive queue of their own: `bw_qp_query` returns 0.
+    // Receives in flight. Ignored for a queue pair on a shared receive queue and for an XRC
+    // initiator, which have no receive queue of their own. `bw_qp_query` returns 0.
     uint32_t max_recv_wr;
     // Scatter/gather elements of a send request.
     uint32_t max_send_sge;
@@ -1497,9 +1501,9 @@ typedef struct bw_qp_init_attr {
     // The shared receive queue that it receives from, of the same protection domain and not for XRC.
     // NULL, the default: it has a receive queue of its own.
     struct bw_srq *srq;
-    // Not 0: flushed unsignalled requests write no completion of their own, except for the last of
-    // those that are rung together, whose `retired` counts those before it. Not supported on devices
-    // driven by libibverbs (`BW_EUNSUPPORTED`), nor for a link.
+    // Not 0: flushed unsignalled requests write no completion of their own. The exception is the
+    // last of the requests that are rung together, whose `retired` counts the requests before it.
+    // Not supported on devices driven by libibverbs (`BW_EUNSUPPORTED`), nor for a link.
     uint32_t suppress_flush;
     // 0.
     uint32_t reserved1;
@@ -1517,9 +1521,9 @@ typedef struct bw_connect_attr {
     uint32_t timeout;
     // Transport retries (no acknowledgement), up to 7.
     uint32_t retry_cnt;
-    // RNR retries (no receive posted at the peer), up to 6; 7 means infinite, and is the default: a request
-    // whose peer is there and posts no receive then waits without a bound. A smaller number bounds it, as
-    // does `request_deadline_ns` on a link.
+    // RNR retries (no receive posted at the peer), up to 6; 7 means infinite, and is the default.
+    // A request whose peer is there and posts no receive then waits without a bound. A smaller
+    // number bounds it, as does `request_deadline_ns` on a link.
     uint32_t rnr_retry;
     // RNR NAK timer: how long the peer waits for a receive of this side, a 5-bit code
     // (`ibv_modify_qp`).
@@ -1531,16 +1535,17 @@ typedef struct bw_connect_attr {
     // The port to connect through, from 1.
     uint32_t port_num;
     // The entry of that port's GID table to be reached by, if peers are addressed by GIDs (RoCE,
-    // routed InfiniBand). Less than 0, the default: the device chooses; on RoCE an entry of version 2,
-    // if possible one whose address an interface of this network namespace has, and an IPv4 address.
-    // `bw_qp_endpoint_for` returns the matching endpoint for the peer. A link remembers the GID in
-    // this entry when it is made, and finds it again after the table has been filled anew.
+    // routed InfiniBand). Less than 0, the default: the device chooses. On RoCE it chooses an
+    // entry of version 2, if possible one whose address an interface of this network namespace
+    // has, and an IPv4 address. `bw_qp_endpoint_for` returns the matching endpoint for the peer. A
+    // link remembers the GID in this entry when it is made, and finds it again after the table has
+    // been filled anew.
     int32_t gid_index;
     // Service level, up to 15. On RoCE the priority of packets with a VLAN tag.
     uint32_t sl;
-    // Traffic class, up to 255; for RoCE v2 that of the IP header (DSCP and ECN): 4 times the DSCP.
-    // The global route header holds it, along with the flow label and the hop limit: packets have that
-    // header on RoCE, and elsewhere if one of the three is not 0.
+    // Traffic class, up to 255; for RoCE v2 that of the IP header (DSCP and ECN): 4 times the
+    // DSCP. The global route header holds it, along with the flow label and the hop limit. Packets
+    // have that header on RoCE, and on other networks if one of the three is not 0.
     uint32_t traffic_class;
     // Flow label, up to 20 bits. Many devices derive the UDP source port of RoCE v2 from it.
     uint32_t flow_label;
@@ -1549,9 +1554,10 @@ typedef struct bw_connect_attr {
     uint32_t pkey_index;
     // Hop limit, up to 255; 0: the usual one, 64. For RoCE, Linux takes it from the route instead.
     uint32_t hop_limit;
-    // UDP source port of RoCE v2 packets, from 0xc000 to 0xffff, on RC and UC queue pairs of the
-    // software HCA, of ConnectX devices, and of Soft-RoCE on Linux 5.18 or later, which derives it
-    // from the flow label; elsewhere `BW_EUNSUPPORTED`. 0: the device chooses.
+    // UDP source port of RoCE v2 packets, from 0xc000 to 0xffff. RC and UC queue pairs of the
+    // software HCA and of ConnectX devices have it. So have those of Soft-RoCE on Linux 5.18 or
+    // later, which derives it from the flow label. On other devices: `BW_EUNSUPPORTED`. 0: the
+    // device chooses.
     uint32_t udp_sport;
 } bw_connect_attr;
 
@@ -1624,8 +1630,8 @@ typedef struct bw_cm_event {
     uint32_t size;
     // The event: a `bw_cm_event_type`. `bw_classify` returns its meaning, `bw_cm_event_str` its text.
     uint32_t event;
-    // 0 if nothing failed, otherwise a negative error number, or the reason of a rejection: 28 is a
-    // rejection by the peer's program, 8 means that nothing listens.
+    // 0 if nothing failed, otherwise a negative error number, or the reason of a rejection. 28 is
+    // a rejection by the peer's program, 8 means that nothing listens.
     int32_t status;
     // Bytes of private data.
     uint32_t private_data_len;
@@ -1682,8 +1688,8 @@ typedef struct bw_cm_param {
     uint8_t reserved[3];
 } bw_cm_param;
 
-// A work completion (`ibv_wc`). Every posted request is reported exactly once: by a completion of its
-// own, as one of those that a later completion retires, or by `bw_qp_reset`.
+// A work completion (`ibv_wc`). Every posted request is reported exactly once. A completion of its
+// own, a later completion that retires it, or `bw_qp_reset` reports it.
 //
 // If `status` is not BW_WC_SUCCESS the verbs define only `wr_id`, `status`, `vendor_err` and `qp_num`.
 // Of the other fields only `retired`, which is bellwire's, is set; the rest is 0.
@@ -2014,8 +2020,9 @@ typedef struct bw_link_init {
     uint64_t memory_length;
     // Its rkey.
     uint32_t memory_rkey;
-    // Number of polls that find nothing between two checks of the exchange, the asynchronous events and
-    // the deadlines, which take system calls. 64 polls that find something count as one. 0 means 1.
+    // Number of polls that find nothing between two checks of the exchange, the asynchronous
+    // events and the deadlines. The checks take system calls. 64 polls that find something count
+    // as one. 0 means 1.
     uint32_t check_every;
     // Maximum number of recovery steps in one poll: each may be a call of the device's driver. 0 means
     // 1.
@@ -2055,12 +2062,12 @@ typedef struct bw_link_init {
     uint32_t dump_entries;
     // Bits of `bw_dump_flags` for that dump.
     uint32_t dump_flags;
-    // How long a recovery may take in total, with all attempts and delays: after that the link is
+    // How long a recovery may take in total, with all attempts and delays. After that the link is
     // given up, even if the times above would allow more. Within `recovery_ns + step_ns`, 20 s by
-    // default, after the fault the link is BW_LINK_READY again, or has ended and every outcome can be
-    // polled, provided that it is polled meanwhile, or recovers in a thread, and that no hook blocks.
-    // A request is not posted again later than `recovery_ns` after a connection first failed with it
-    // in flight.
+    // default, after the fault the link is BW_LINK_READY again, or has ended and every outcome can
+    // be polled. This requires that it is polled meanwhile, or recovers in a thread, and that no
+    // hook blocks. A request is not posted again later than `recovery_ns` after a connection first
+    // failed with it in flight.
     uint64_t recovery_ns;
     // How long a send may be in flight while the link works; 0: without a limit. One that takes
     // longer is a fault of the link (BW_DEADLINE_MISSED), which then recovers, and posts it again or
@@ -2070,7 +2077,7 @@ typedef struct bw_link_init {
     uint64_t request_deadline_ns;
     // How soon the loss of the peer is detected, at the latest, while nothing is in flight; 0: not
     // before something is posted. A link that was idle for half of this time sends an empty RDMA
-    // WRITE; if that is not acknowledged in the other half the link has a fault
+    // WRITE. If that is not acknowledged in the other half, the link has a fault
     // (BW_KEEP_ALIVE_MISSED) and recovers. It is not reported, and takes a place in the send queue
     // until it completes.
     uint64_t keep_alive_ns;
@@ -2081,9 +2088,10 @@ typedef struct bw_link_init {
     uint32_t reserved;
 } bw_link_init;
 
-// How long, and how often, to try to reach the peer of a link. `bw_link_retry_default` fills it. Times
-// are nanoseconds. If attempts fail at once, for instance because nothing listens, further ones follow
-// until the time that all of them may take has passed: `attempts` times `step_ns`, and the pauses.
+// How long, and how often, to try to reach the peer of a link. `bw_link_retry_default` fills it.
+// Times are nanoseconds. If attempts fail at once, for instance because nothing listens, further
+// ones follow until the time of all attempts has passed. That time is `attempts` times `step_ns`,
+// and the pauses.
 typedef struct bw_link_retry {
     // `sizeof(bw_link_retry)`.
     uint32_t size;
@@ -2161,9 +2169,9 @@ typedef struct bw_recovery_report {
 // during the call.
 typedef void (*bw_recovered_fn)(void *context, const struct bw_recovery_report *report);
 
-// Called with an asynchronous event that concerns no link: its number (`bw_event_type`, or one that
-// this library does not know), the kind of object that it is about (`bw_element`) and the object's
-// number. It has been acknowledged. For an unknown event the last two are 0.
+// Called with an asynchronous event that concerns no link. The arguments are its number
+// (`bw_event_type`, or one that this library does not know), the kind of its object (`bw_element`)
+// and the object's number. It has been acknowledged. For an unknown event the last two are 0.
 typedef void (*bw_event_fn)(void *context, uint32_t event_type, uint32_t element, uint32_t number);
 
 // State of a link.
@@ -2189,8 +2197,8 @@ typedef struct bw_link_info {
     uint32_t unreported;
     // Why the link has ended; empty while it has not.
     char why[BW_WHY_MAX];
-    // Of a link of a set with `srq_max_held`: blocks of the shared receive queue that its messages hold,
-    // returned ones included that the set has not posted again yet. Otherwise 0.
+    // Of a link of a set with `srq_max_held`: blocks of the shared receive queue that its messages
+    // hold. They include returned blocks that the set has not posted again yet. Otherwise 0.
     uint32_t held;
     // 0.
     uint32_t reserved;
@@ -2312,8 +2320,9 @@ typedef void (*bw_link_set_wc_fn)(void *context, const struct bw_link_set_wc *wc
 
 // How `bw_link_wait` and `bw_link_set_wait` wait. `bw_wait_default` fills it.
 //
-// A thread that sleeps is woken some microseconds, or tens of them, after a completion; one that polls sees it at
-// once, and uses its processor up. So the thread polls first, for about as long as waking takes.
+// A thread that sleeps is woken some microseconds, or tens of them, after a completion. A thread
+// that polls takes it at once, and uses its processor up. So the thread polls first, for about as
+// long as waking takes.
 typedef struct bw_wait {
     // `sizeof(bw_wait)`.
     uint32_t size;
@@ -2355,9 +2364,10 @@ extern "C" {
 // Thread: any.
 uint32_t bw_version(void);
 
-// Whether the library can serve a program that was compiled with the header of version `header`: call
-// `bw_version_check(BW_VERSION)` before anything else. It can if the major versions are equal and the
-// library is not older; while the major version is 0, the minor versions have to be equal too.
+// Whether the library can serve a program that was compiled with the header of version `header`:
+// call `bw_version_check(BW_VERSION)` before anything else. It can if the major versions are equal
+// and the library is not older. While the major version is 0, the minor versions have to be equal
+// too.
 //
 // Errors: `BW_EVERSION`.
 // Thread: any.
@@ -2374,9 +2384,8 @@ const char *bw_strerror(int code);
 // Thread: any.
 const char *bw_error_name(int code);
 
-// Details of the last set-up call that failed on this thread: what was requested, what is available,
-// what to do. Empty when none has failed. Never NULL; valid until the next set-up call fails on this
-// thread.
+// Details of the last set-up call that failed on this thread: the request, the limit, what to do.
+// Empty when none has failed. Never NULL; valid until the next set-up call fails on this thread.
 //
 // The data path does not change it: its codes say everything.
 //
@@ -2386,21 +2395,22 @@ const char *bw_last_error(void);
 // Describes the device at `index` of the device list, counting from 0: `for (i = 0; bw_device_at(i,
 // &info) == BW_OK; i++) …`. Set `info->size` before the call.
 //
-// Past the end of the list `bw_last_error` says why there are no more devices: for each source of
-// devices, and each device that cannot be used, what is missing and what to do. Examples: a library
-// was not found, cannot be loaded or is too old; the kernel has no RDMA support or no device; there is
-// no /dev/infiniband or no permission for it; libibverbs has no provider for the device.
+// Past the end of the list `bw_last_error` says why there are no more devices. For each source of
+// devices, and each device that cannot be used, it names the missing part and what to do.
+// Examples: a library was not found, cannot be loaded or is too old; the kernel has no RDMA
+// support or no device. Or there is no /dev/infiniband, or no permission for it; or libibverbs has
+// no provider for the device.
 //
 // Errors: `BW_ENODEV` past the end of the list, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
-int bw_device_at(uint32_t index,
-                 struct bw_device_info *info);
+int bw_device_at(uint32_t index, struct bw_device_info *info);
 
-// Opens a device by name. "soft" is the software device that the whole process shares, inline and on
-// the real clock. "auto" is the best device available; `bw_device_choice` explains the choice.
-// "soft:NAME" is this process's node of the fabric of that name: its queue pairs reach those of all
-// processes of the same user that have opened it as well. Regions that are created on it are memory
-// that these processes map. It does not survive a fork: a child that opens it again has a node of its own.
+// Opens a device by name. "soft" is the software device that the whole process shares, inline and
+// on the real clock. "auto" is the best device available; `bw_device_choice` explains the choice.
+// "soft:NAME" is this process's node of the fabric of that name. Its queue pairs reach those of
+// all processes of the same user that have opened it as well. Regions that are created on it are
+// memory that these processes map. It does not survive a fork: a child that opens it again has a
+// node of its own.
 //
 // Owner: the caller, until `bw_device_close`.
 // Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (the fabric has 4096
@@ -2419,10 +2429,10 @@ int bw_device_open(const char *name,
 int bw_device_open_soft(const struct bw_soft_config *config,
                         struct bw_device **device);
 
-// Opens a private node of the fabric of this name: "lab" is the fabric of "soft:lab". A process can
-// have several, and queue pairs of one reach those of another as they reach those of another process;
-// `bw_device_open` opens the node that the process shares. If `config` is NULL the defaults are used;
-// the clock of a fabric is BW_CLOCK_REAL.
+// Opens a private node of the fabric of this name: "lab" is the fabric of "soft:lab". A process
+// can have several. Queue pairs of one reach those of another as they reach those of another
+// process. `bw_device_open` opens the node that the process shares. If `config` is NULL the
+// defaults are used; the clock of a fabric is BW_CLOCK_REAL.
 //
 // Owner: the caller, until `bw_device_close`.
 // Errors: `BW_EINVAL` (no fabric can have this name, or this clock), `BW_ELIMIT`, `BW_EEXHAUSTED` (the
@@ -2440,9 +2450,9 @@ int bw_device_join(const char *fabric,
 // Thread: any.
 int bw_device_reopen(const struct bw_device *device, struct bw_device **again);
 
-// Why "auto" chose this device, for people: it is the first with an active port, or, if there is none,
-// the software device; and why each other device was passed over. Empty for a device that was opened
-// by its own name, and for NULL. Never NULL; valid until `bw_device_close`.
+// Why "auto" chose this device, for people, and why each other device was passed over. It is the
+// first with an active port, or, if there is none, the software device. Empty for a device that
+// was opened by its own name, and for NULL. Never NULL; valid until `bw_device_close`.
 //
 // Thread: any.
 const char *bw_device_choice(const struct bw_device *device);
@@ -2460,7 +2470,7 @@ int bw_device_query(const struct bw_device *device, struct bw_device_info *info)
 // Thread: any.
 int bw_device_provider(const struct bw_device *device);
 
-// Executes requests whose time has come: those that wait for a receive at the peer, or for an
+// Executes requests whose time has come: requests that wait for a receive at the peer, or for an
 // acknowledgement. Polling a completion queue does the same.
 //
 // Errors: `BW_ENULL`.
@@ -2479,14 +2489,13 @@ int bw_device_advance(const struct bw_device *device, uint64_t nanoseconds);
 // Thread: any; no other call on the device may be under way or follow.
 int bw_device_close(struct bw_device *device);
 
-// Counts the objects on the device, to check that nothing is left: on a software device those of all
-// its contexts in this process, on a device of libibverbs those of this context. Set `resources->size`
-// before the call.
+// Counts the objects on the device, to check that nothing is left. On a software device it counts
+// the objects of all its contexts in this process, on a device of libibverbs the objects of this
+// context. Set `resources->size` before the call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
-int bw_device_resources(const struct bw_device *device,
-                        struct bw_resources *resources);
+int bw_device_resources(const struct bw_device *device, struct bw_resources *resources);
 
 // Creates a protection domain.
 //
@@ -2503,15 +2512,17 @@ int bw_pd_destroy(struct bw_pd *pd);
 
 // Registers `length` bytes of the program's memory at `addr`. `access` are `bw_access_flags`.
 //
-// The memory still belongs to the program: it has to exist until `bw_mr_destroy`, and the peer may
-// read and write it at any time as the access rights allow. Memory that may be written concurrently
-// has to be accessed by atomics (or volatile accesses), here and in `bw_region_create`; memory whose
-// request a completion has reported, and that nothing may write any more, need not.
+// The memory still belongs to the program. It has to exist until `bw_mr_destroy`, and the peer may
+// read and write it at any time as the access rights allow. Memory that may be written
+// concurrently has to be accessed by atomics (or volatile accesses), here and in
+// `bw_region_create`. Memory whose request a completion has reported, and that nothing may write
+// any more, need not.
 //
-// Every page has to be there: writable if `access` has LOCAL_WRITE, readable otherwise. The software HCA
-// populates the pages, as devices do, so that sparse memory takes up its whole length; with
-// BW_ACCESS_ON_DEMAND it leaves them until they are accessed. The memory stays in core files, because the
-// pages may hold other data of the program, too: call madvise(2), MADV_DONTDUMP, to leave it out.
+// Every page has to be there: writable if `access` has LOCAL_WRITE, readable otherwise. The
+// software HCA populates the pages, as devices do, so that sparse memory takes up its whole
+// length. With BW_ACCESS_ON_DEMAND it leaves them until they are accessed. The memory stays in
+// core files, because the pages may hold other data of the program, too: call madvise(2),
+// MADV_DONTDUMP, to leave it out.
 //
 // Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
 // Errors: `BW_EINVAL` (no bytes; an end beyond the address space; unknown rights; REMOTE_WRITE or
@@ -2537,8 +2548,9 @@ int bw_mr_query(const struct bw_mr *mr, struct bw_mr_info *info);
 // Thread: any; no other call on the memory region may be under way or follow.
 int bw_mr_destroy(struct bw_mr *mr);
 
-// Fills `attr`, of `size` bytes, with its size and the defaults, except for the length: the largest
-// pages available, from any NUMA node, not locked, not in core files, for local use.
+// Fills `attr`, of `size` bytes, with its size and the defaults, except for the length. The
+// defaults are the largest pages available, from any NUMA node, not locked, not in core files, for
+// local use.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
@@ -2562,8 +2574,8 @@ int bw_region_create(const struct bw_pd *pd,
 // Thread: any.
 int bw_region_query(const struct bw_region *region, struct bw_region_info *info);
 
-// Deregisters the region and frees its memory. Requests that still name it fail, and so do those that
-// name a memory window bound to it.
+// Deregisters the region and frees its memory. Requests that still name it fail, and so do requests
+// that name a memory window bound to it.
 //
 // Errors: `BW_EBUSY` while it has a slab, `BW_ENULL`.
 // Thread: any; no other call on the region may be under way or follow, and nothing may use its memory
@@ -2584,9 +2596,9 @@ int bw_mr_create_iova(const struct bw_pd *pd,
                       uint32_t access_flags,
                       struct bw_mr **mr);
 
-// Registers memory of another device, such as a GPU, by its dma-buf (`ibv_reg_dmabuf_mr`): `length`
-// bytes from `offset` on, which requests name by addresses from `iova` on. `fd` may be closed
-// afterwards.
+// Registers memory of another device, such as a GPU, by its dma-buf (`ibv_reg_dmabuf_mr`):
+// `length` bytes from `offset` on. Requests name them by addresses from `iova` on. `fd` may be
+// closed afterwards.
 //
 // Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
 // Errors: `BW_EINVAL` (no bytes; an end beyond the address space; unknown rights; REMOTE_WRITE or
@@ -2631,11 +2643,11 @@ int bw_slab_bytes(const struct bw_slab_class *classes,
 // the smallest blocks to the largest. A region has one slab at a time. While the slab exists the
 // region's memory is used only through its blocks.
 //
-// A block belongs to the program alone from when it is taken until it is posted, and to the device
-// until the request has been reported. Plain loads and stores suffice if the region's `access` has
-// none of the BW_ACCESS_REMOTE_ rights and not BW_ACCESS_MW_BIND. Otherwise any peer that has the rkey
-// of the region, or of a window, can read or write any of the blocks at any time: the program has to
-// prevent that, or use atomics.
+// A block belongs to the program alone from when it is taken until it is posted. Then it belongs
+// to the device until the request has been reported. Plain loads and stores suffice if the
+// region's `access` has none of the BW_ACCESS_REMOTE_ rights and not BW_ACCESS_MW_BIND. Otherwise
+// any peer that has the rkey of the region, or of a window, can read or write any of the blocks at
+// any time. The program has to prevent that, or use atomics.
 //
 // Owner: the caller, until `bw_slab_destroy`. It keeps the region.
 // Errors: `BW_EINVAL` (no classes; one without blocks, or whose length is not a positive multiple of
@@ -2665,10 +2677,10 @@ int bw_slab_query(const struct bw_slab *slab,
 // Thread: any. Data path.
 int bw_slab_take(const struct bw_slab *slab, uint32_t length, struct bw_block *block);
 
-// Returns a block; only `block->addr` is used. The block must not be in use any more: requests that
-// name it have been reported. On failure nothing is returned. If two threads return the same block,
-// one gets the error; but if the block has been taken again in between, returning it twice cannot be
-// detected.
+// Returns a block; only `block->addr` is used. The block must not be in use any more: requests
+// that name it have been reported. On failure nothing is returned. If two threads return the same
+// block, one gets the error. If the block has been taken again in between, returning it twice
+// cannot be detected.
 //
 // Errors: `BW_ERETURNED` (it is not taken), `BW_EFOREIGN` (not a block of this slab), `BW_EINVAL` (an
 // address within a block, not its start), `BW_ENULL`.
@@ -2684,7 +2696,7 @@ int bw_slab_return(const struct bw_slab *slab,
 int bw_slab_destroy(struct bw_slab *slab);
 
 // Creates a cache of the blocks that `bw_slab_take` would take for `length` bytes. Taking and
-// returning blocks there needs no atomic read-modify-write; when the cache runs empty or full 32
+// returning blocks there needs no atomic read-modify-write. When the cache runs empty or full, 32
 // blocks at once move between it and the slab. It is empty at first, and holds at most 64 blocks,
 // which other threads cannot take.
 //
@@ -2743,9 +2755,10 @@ int bw_query_pkey(const struct bw_device *device,
 // Thread: any.
 int bw_comp_channel_create(const struct bw_device *device, struct bw_comp_channel **channel);
 
-// Returns the channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll;
-// it must not be read or closed. While a program sleeps in poll with an inline device it has to call
-// `bw_device_progress` now and then, or requests that wait for a point in time do not continue.
+// Returns the channel's descriptor, 0 or more: readable while an event is queued. For poll and
+// epoll; it must not be read or closed. While a program sleeps in poll with an inline device it
+// has to call `bw_device_progress` now and then. Otherwise requests that wait for a point in time
+// do not continue.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
@@ -2758,7 +2771,7 @@ int bw_comp_channel_fd(const struct bw_comp_channel *channel);
 // Thread: any.
 int bw_comp_channel_set_nonblocking(const struct bw_comp_channel *channel, int nonblocking);
 
-// Takes the oldest event of the channel (`ibv_get_cq_event`): returns the number of the completion
+// Takes the oldest event of the channel (`ibv_get_cq_event`). Returns the number of the completion
 // queue and, unless `cq_context` is NULL, the context that it was created with. Blocks if there is
 // none. Each event has to be acknowledged by `bw_ack_cq_events`.
 //
@@ -2776,19 +2789,19 @@ int bw_get_cq_event(const struct bw_comp_channel *channel,
 // Thread: any.
 int bw_ack_cq_events(const struct bw_comp_channel *channel, uint32_t cqn, uint32_t count);
 
-// Arms a completion queue (`ibv_req_notify_cq`): its next entry raises one event on its channel; or,
-// if `solicited_only` is not 0, the next entry that reports an error or a message sent with
-// BW_SEND_SOLICITED. Entries that are already there raise nothing: arm, then poll until the queue is
-// empty, then sleep, so that nothing is missed.
+// Arms a completion queue (`ibv_req_notify_cq`): its next entry raises one event on its channel.
+// If `solicited_only` is not 0, it is the next entry that reports an error or a message sent with
+// BW_SEND_SOLICITED. Entries that are already there raise nothing: arm, then poll until the queue
+// is empty, then sleep, so that nothing is missed.
 //
 // Errors: `BW_EINVAL` if it has no channel, `BW_ENULL`.
 // Thread: the completion queue's owner.
-int bw_cq_req_notify(struct bw_cq *cq,
-                     int solicited_only);
+int bw_cq_req_notify(struct bw_cq *cq, int solicited_only);
 
-// If `awake` is not 0, ends every wait in `bw_get_cq_event` on the channel, and every later one that would sleep, with
-// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
-// program lets its threads return before it destroys the channel, whichever comes first.
+// If `awake` is not 0, ends every wait in `bw_get_cq_event` on the channel, and every later one
+// that would sleep, with `BW_EWOKEN`. Events that are queued are still returned. If it is 0, waits
+// sleep again. So a program lets its threads return before it destroys the channel, whichever
+// comes first.
 //
 // It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 //
@@ -2818,7 +2831,7 @@ int bw_cq_create(const struct bw_device *device, const struct bw_cq_attr *attr, 
 int bw_cq_query(const struct bw_cq *cq, struct bw_cq_info *info);
 
 // Destroys a completion queue. Completions that were not polled are lost. Its events that were not
-// taken are removed; waits until those that were taken are acknowledged.
+// taken are removed; waits until the events that were taken are acknowledged.
 //
 // Errors: `BW_EBUSY` while queue pairs, or shared receive queues for XRC, complete here, `BW_ENULL`.
 // Thread: the completion queue's owner; no other call on it may be under way or follow.
@@ -2862,21 +2875,20 @@ int bw_srq_create_xrc(const struct bw_pd *pd,
 // Thread: the shared receive queue's owner.
 int bw_srq_query(const struct bw_srq *srq, struct bw_srq_info *info);
 
-// Sets the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`): when a message consumes a receive and fewer
-// than `srq_limit` remain, BW_EVENT_SRQ_LIMIT_REACHED is raised once, and the limit becomes 0. 0 sets
-// no limit.
+// Sets the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`). When a message consumes a receive and
+// fewer than `srq_limit` remain, BW_EVENT_SRQ_LIMIT_REACHED is raised once, and the limit becomes
+// 0. 0 sets no limit.
 //
 // Errors: `BW_ELIMIT` above `bw_srq_info.max_wr`, `BW_ENULL`.
 // Thread: the shared receive queue's owner.
-int bw_srq_modify(struct bw_srq *srq,
-                  uint32_t srq_limit);
+int bw_srq_modify(struct bw_srq *srq, uint32_t srq_limit);
 
 // Destroys a shared receive queue. Receives that were posted and not reported yet are reported here:
 // `cleared`, unless NULL, is called for each, in no particular order. Completions of it that were not
 // polled are dropped. Waits until the asynchronous events that were taken for it are acknowledged.
 //
 // Errors: `BW_EBUSY` while queue pairs use it, `BW_ENULL`.
-// Thread: the owner of the shared receive queue, and of its completion queue if it is for XRC; no
+// Thread: the owner of the shared receive queue, and of its completion queue if it is for XRC. No
 // other call on it may be under way or follow.
 int bw_srq_destroy(struct bw_srq *srq,
                    bw_flushed_fn cleared,
@@ -2943,13 +2955,12 @@ int bw_qp_endpoint_for(struct bw_qp *qp,
                        const struct bw_connect_attr *attr,
                        struct bw_endpoint *endpoint);
 
-// Moves the queue pair from RESET to INIT: receives may be posted from here on, and should be before
-// the peer connects. If `attr` is NULL the defaults are used.
+// Moves the queue pair from RESET to INIT. Receives may be posted from here on, and should be
+// before the peer connects. If `attr` is NULL the defaults are used.
 //
 // Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_EUNSUPPORTED` (a UDP source port), `BW_ENULL`, `BW_ESIZE`.
 // Thread: the queue pair's owner.
-int bw_qp_init(struct bw_qp *qp,
-               const struct bw_connect_attr *attr);
+int bw_qp_init(struct bw_qp *qp, const struct bw_connect_attr *attr);
 
 // Moves the queue pair from INIT to RTS, connected with `peer`: sends may be posted from here on. The
 // peer of an XRC initiator is a `bw_xrc_target`. If `attr` is NULL the defaults are used. When it
@@ -2979,11 +2990,11 @@ int bw_qp_start(struct bw_qp *qp,
 // Thread: the queue pair's owner.
 int bw_qp_to_error(struct bw_qp *qp);
 
-// Moves the queue pair to RESET, from any state: clears both queues and their completions, as the
-// verbs specify. The requests that were not reported yet, rung or not, are reported here: `cleared`,
-// unless NULL, is called for each, sends first, oldest first. Whether the peer has seen those that
-// were rung is not known; it has seen nothing of the others. The next connection has another PSN: get the
-// endpoint anew (`bw_qp_endpoint`), and have the peer reset its queue pair, too.
+// Moves the queue pair to RESET, from any state: clears both queues and their completions, as the verbs
+// specify. The requests that were not reported yet, rung or not, are reported here: `cleared`, unless
+// NULL, is called for each, sends first, oldest first. Whether the peer has received the requests that
+// were rung is not known; it has received none of the others. The next connection has another PSN: get
+// the endpoint anew (`bw_qp_endpoint`), and have the peer reset its queue pair, too.
 //
 // Errors: `BW_ECQROOM` if other queue pairs have meanwhile taken completion queue entries that this
 // one had not reserved, `BW_EFATAL`, `BW_ENULL`.
@@ -3018,8 +3029,8 @@ int bw_tcp_peer_addr(const struct bw_tcp_conn *conn,
                      uint32_t *port);
 
 // Listens for peers on a port of the host's address, or of all addresses of this host if `host` is
-// NULL. Port 0 means a free one. Anyone who reaches the port can connect: nothing is encrypted or
-// authenticated.
+// NULL. Port 0 means a free one. Any host that reaches the port can connect: nothing is encrypted
+// or authenticated.
 //
 // Owner: the caller, until `bw_tcp_listener_destroy`.
 // Errors: `BW_ECONN` (the port is taken or not available), `BW_EINVAL` (no port), `BW_EOTHER`,
@@ -3033,8 +3044,9 @@ int bw_tcp_listener_create(const char *host, uint32_t port, struct bw_tcp_listen
 // Thread: any.
 int bw_tcp_listener_port(const struct bw_tcp_listener *listener);
 
-// Returns the descriptor that is readable when a peer can be accepted, 0 or more: for poll and epoll; it
-// must not be read or closed. The peer may have left again: `bw_tcp_accept` with `timeout_ms` 0 does not wait.
+// Returns the descriptor that is readable when a peer can be accepted, 0 or more. It is for poll
+// and epoll, and must not be read or closed. The peer may have left again: `bw_tcp_accept` with
+// `timeout_ms` 0 does not wait.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
@@ -3050,9 +3062,10 @@ int bw_tcp_accept(const struct bw_tcp_listener *listener,
                   uint32_t timeout_ms,
                   struct bw_tcp_conn **conn);
 
-// If `awake` is not 0, ends every wait in `bw_tcp_accept` on the listener, and every later one that would sleep, with
-// `BW_EWOKEN`; peers that have connected are still accepted. If it is 0, waits sleep again. So a
-// program lets its threads return before it destroys the listener, whichever comes first.
+// If `awake` is not 0, ends every wait in `bw_tcp_accept` on the listener, and every later one
+// that would sleep, with `BW_EWOKEN`. Peers that have connected are still accepted. If it is 0,
+// waits sleep again. So a program lets its threads return before it destroys the listener,
+// whichever comes first.
 //
 // It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 //
@@ -3072,11 +3085,11 @@ int bw_tcp_connect(const char *host,
                    uint32_t timeout_ms,
                    struct bw_tcp_conn **conn);
 
-// Sends the endpoint of a queue pair (`bw_qp_endpoint`, `bw_xrc_target_endpoint`) and the description
-// of memory to the peer, and returns what the peer sends, within `timeout_ms` milliseconds. What the
-// peer sends is checked: its numbers are in their ranges. `info` may be NULL: BW_MTU_4096, and no
-// memory. Set `peer->size` and `peer_info->size` before the call. For each further queue pair, or
-// region of memory, both ends call it again.
+// Sends the endpoint of a queue pair (`bw_qp_endpoint`, `bw_xrc_target_endpoint`) and the
+// description of memory to the peer. Returns the peer's, within `timeout_ms` milliseconds. What
+// the peer sends is checked: its numbers are in their ranges. `info` may be NULL: BW_MTU_4096, and
+// no memory. Set `peer->size` and `peer_info->size` before the call. For each further queue pair,
+// or region of memory, both ends call it again.
 //
 // If it fails the two ends may be at different steps: destroy the connection, and connect again.
 //
@@ -3110,16 +3123,15 @@ int bw_tcp_conn_destroy(struct bw_tcp_conn *conn);
 // Thread: any; no other call on the listener may be under way or follow.
 int bw_tcp_listener_destroy(struct bw_tcp_listener *listener);
 
-// Opens an event channel of the named provider: "rdma" is librdmacm's, in a library built with it;
-// "soft" and "soft:NAME" are those of the software device, as for `bw_device_open`; "auto" is "rdma"
-// if there is an RDMA device, otherwise "soft".
+// Opens an event channel of the named provider: "rdma" is librdmacm's, in a library built with it.
+// "soft" and "soft:NAME" are channels of the software device, as for `bw_device_open`. "auto" is
+// "rdma" if there is an RDMA device, otherwise "soft".
 //
 // Owner: the caller, until `bw_cm_channel_destroy`.
 // Errors: `BW_ENODEV`, `BW_EUNSUPPORTED`, `BW_EOTHER` if the system has no descriptor left, or no
 // rdma_cm, `BW_ENULL`.
 // Thread: any.
-int bw_cm_channel_create(const char *provider,
-                         struct bw_cm_channel **channel);
+int bw_cm_channel_create(const char *provider, struct bw_cm_channel **channel);
 
 // As `bw_cm_channel_create`, but the channel's ids use this device: objects that are created on it,
 // and on handles from `bw_cm_id_device`, can be combined. With librdmacm this holds if an address
@@ -3191,26 +3203,24 @@ int bw_cm_migrate(const struct bw_cm_id *id,
 // Thread: any.
 int bw_cm_set_option(const struct bw_cm_id *id, uint32_t option, uint32_t value);
 
-// Writes the addresses of the peer that the id has tried in vain since `bw_cm_resolve_addr`, each with its port
-// and the reason, to `text`, of `size` bytes; a text that is longer is cut off. It is empty if none has failed.
+// Writes to `text`, of `size` bytes, the peer's addresses that the id has tried in vain since
+// `bw_cm_resolve_addr`, each with port and reason. A longer text is cut off. It is empty if none
+// has failed.
 // Returns the length of the whole text, without the NUL.
 //
 // Errors: `BW_EINVAL` if `size` is 0, `BW_ENULL`.
 // Thread: any.
-int bw_cm_tried(const struct bw_cm_id *id,
-                char *text,
-                size_t size);
+int bw_cm_tried(const struct bw_cm_id *id, char *text, size_t size);
 
 // Writes to `text`, of `size` bytes, why the id could not connect, where the number of the event
-// `BW_CM_EVENT_REJECTED` or `BW_CM_EVENT_UNREACHABLE` says less: for example, the listener's process belongs to
-// another user's fabric. A text that is longer is cut off. It is empty if the event says everything that is known.
+// `BW_CM_EVENT_REJECTED` or `BW_CM_EVENT_UNREACHABLE` says less. For example, the listener's
+// process belongs to another user's fabric. A text that is longer is cut off. It is empty if the
+// event says everything that is known.
 // Returns the length of the whole text, without the NUL.
 //
 // Errors: `BW_EINVAL` if `size` is 0, `BW_ENULL`.
 // Thread: any.
-int bw_cm_why_refused(const struct bw_cm_id *id,
-                      char *text,
-                      size_t size);
+int bw_cm_why_refused(const struct bw_cm_id *id, char *text, size_t size);
 
 // Writes the id's local address, of at most `BW_ADDR_MAX` characters including its NUL, and its port
 // (`rdma_get_local_addr`). A link-local address has its interface, as in "fe80::1%eth0".
@@ -3230,9 +3240,10 @@ int bw_cm_peer_addr(const struct bw_cm_id *id,
                     char *host,
                     uint32_t *port);
 
-// If `awake` is not 0, ends every wait in `bw_cm_get_event` on the channel, and every later one that would sleep, with
-// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
-// program lets its threads return before it destroys the channel, whichever comes first.
+// If `awake` is not 0, ends every wait in `bw_cm_get_event` on the channel, and every later one
+// that would sleep, with `BW_EWOKEN`. Events that are queued are still returned. If it is 0, waits
+// sleep again. So a program lets its threads return before it destroys the channel, whichever
+// comes first.
 //
 // It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 //
@@ -3241,7 +3252,7 @@ int bw_cm_peer_addr(const struct bw_cm_id *id,
 int bw_cm_channel_wake(const struct bw_cm_channel *channel,
                        int awake);
 
-// Takes the channel's oldest event, and waits for one up to `timeout_ms` milliseconds; 0 does not
+// Takes the channel's oldest event, and waits for one up to `timeout_ms` milliseconds. 0 does not
 // wait, UINT32_MAX waits forever. Set `event->size` before the call.
 //
 // A signal handler does not end a wait with a limit, which goes on for the time that is left.
@@ -3267,12 +3278,12 @@ int bw_cm_param_default(struct bw_cm_param *param, size_t size);
 // address, or a host name, which is resolved within this call and the timeout. `source` is a local
 // address, or NULL. A link-local address names its interface, as in "fe80::1%eth0".
 //
-// If a name has several addresses, they are tried in turn, in the resolver's order: the next one when an
-// address or its route cannot be resolved, when nothing listens at it, or when no peer responds to
-// `bw_cm_connect` or `bw_cm_lookup`. They share the timeout. The id delivers the events of one attempt only,
-// and the failure of the last; `bw_cm_tried` returns all. Meanwhile its channel's events have to be got, and
-// the id's addresses change. An address that leads to another device than the first one that was resolved is
-// not used.
+// If a name has several addresses, they are tried in the resolver's order. The next one is tried
+// when an address or its route cannot be resolved, or when nothing listens at it. It is also tried
+// when no peer responds to `bw_cm_connect` or `bw_cm_lookup`. They share the timeout. The id
+// delivers the events of one attempt only, and the failure of the last; `bw_cm_tried` returns all.
+// Meanwhile its channel's events have to be got, and the id's addresses change. An address that
+// leads to another device than the first one that was resolved is not used.
 //
 // Errors: `BW_ECONN` if there is no route, or `source` is not an address of this host; `BW_ESTATE`,
 // `BW_EINVAL`, `BW_EOTHER` (also for a name that is not resolved), `BW_ENULL`.
@@ -3309,15 +3320,13 @@ int bw_cm_bind(const struct bw_cm_id *id,
 int bw_cm_listen(const struct bw_cm_id *id,
                  uint32_t backlog);
 
-// Moves a queue pair, of BW_QPT_RC and on the id's device, from RESET to INIT: receives may be posted
-// from here on, and should be before `bw_cm_connect` or `bw_cm_accept`. `access_flags` say what the
-// peer may do.
+// Moves a queue pair, of BW_QPT_RC and on the id's device, from RESET to INIT. Receives may be
+// posted from here on, and should be before `bw_cm_connect` or `bw_cm_accept`. `access_flags` say
+// what the peer may do.
 //
 // Errors: `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: the queue pair's owner.
-int bw_cm_init_qp(const struct bw_cm_id *id,
-                  struct bw_qp *qp,
-                  uint32_t access_flags);
+int bw_cm_init_qp(const struct bw_cm_id *id, struct bw_qp *qp, uint32_t access_flags);
 
 // Asks the peer to connect with a queue pair that stays in INIT (`rdma_connect`). The outcome is
 // reported by BW_CM_EVENT_CONNECT_RESPONSE, _REJECTED, _UNREACHABLE or _CONNECT_ERROR. If `param` is
@@ -3359,21 +3368,21 @@ int bw_cm_reject(const struct bw_cm_id *id,
                  const void *data,
                  uint32_t length);
 
-// Ends the connection, or this end of one that the peer has ended (`rdma_disconnect`): the queue pair
-// is moved to ERR, where everything in flight is flushed and reported. BW_CM_EVENT_DISCONNECTED
-// reports that the peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT that the queue pair can be
-// connected again. If `qp` is NULL the queue pair on the id is used.
+// Ends the connection, or this end of one that the peer has ended (`rdma_disconnect`). The queue
+// pair is moved to ERR, where everything in flight is flushed and reported.
+// BW_CM_EVENT_DISCONNECTED reports that the peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT that
+// the queue pair can be connected again. If `qp` is NULL the queue pair on the id is used.
 //
 // Errors: `BW_ESTATE` if it is not connected: the queue pair is moved to ERR all the same.
 // `BW_ETRANSPORT`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: the queue pair's owner.
-int bw_cm_disconnect(const struct bw_cm_id *id,
-                     struct bw_qp *qp);
+int bw_cm_disconnect(const struct bw_cm_id *id, struct bw_qp *qp);
 
-// Puts a queue pair of BW_QPT_RC on an id, which owns it from here on: `bw_cm_connect`, `bw_cm_accept`
-// and `bw_cm_disconnect` use it if they are called with NULL for the queue pair, as librdmacm does
-// after rdma_create_qp(3). Put it on the id in INIT, with receives posted, and take it back by
-// `bw_cm_detach_qp` when it is connected. Meanwhile `bw_cm_get_event` changes its state:
+// Puts a queue pair of BW_QPT_RC on an id, which owns it from here on. `bw_cm_connect`,
+// `bw_cm_accept` and `bw_cm_disconnect` use it if they are called with NULL for the queue pair, as
+// librdmacm does after rdma_create_qp(3). Put it on the id in INIT, with receives posted, and take
+// it back by `bw_cm_detach_qp` when it is connected. Meanwhile `bw_cm_get_event` changes its
+// state:
 //
 // The peer's reply moves it to RTS, and the event is BW_CM_EVENT_ESTABLISHED at this end, too, with
 // the contents of the reply. If the device refuses that change, the event is
@@ -3381,18 +3390,17 @@ int bw_cm_disconnect(const struct bw_cm_id *id,
 // BW_CM_EVENT_REJECTED and _UNREACHABLE move it to ERR: posted requests are flushed, and reported.
 //
 // A queue pair of BW_QPT_UD, on an id for datagrams, is attached to each group whose
-// BW_CM_EVENT_MULTICAST_JOIN is taken; if that is refused the event is _MULTICAST_ERROR, and the
+// BW_CM_EVENT_MULTICAST_JOIN is taken. If that is refused the event is _MULTICAST_ERROR, and the
 // program has to leave the group.
 //
 // Owner: the id, which keeps what the queue pair keeps. The handle stays the caller's, and is valid
-// only for `bw_cm_detach_qp` and `bw_qp_destroy`: all other calls, including those that post and ring,
-// return `BW_ESTATE`. A queue pair that is still on an id when the id is destroyed is destroyed with
-// it, except for the handle.
+// only for `bw_cm_detach_qp` and `bw_qp_destroy`: all other calls, posts and rings included, return
+// `BW_ESTATE`. A queue pair that is still on an id when the id is destroyed is destroyed with it,
+// except for the handle.
 // Errors: `BW_EBUSY` if another queue pair is on the id, `BW_ESTATE` if this one is on an id,
 // `BW_ETRANSPORT`, `BW_ENULL`.
 // Thread: the queue pair's owner.
-int bw_cm_attach_qp(const struct bw_cm_id *id,
-                    struct bw_qp *qp);
+int bw_cm_attach_qp(const struct bw_cm_id *id, struct bw_qp *qp);
 
 // Takes a queue pair off the id that it was put on, in any state. The connection is not changed; from
 // here on the caller changes the queue pair's state.
@@ -3450,12 +3458,13 @@ int bw_cm_leave(const struct bw_cm_id *id, const char *group);
 // Thread: any.
 int bw_ah_create(const struct bw_pd *pd, const struct bw_ah_attr *attr, struct bw_ah **ah);
 
-// `bw_ah_init_from_wc` for a completion of `size` bytes: writes the path back to a datagram's sender to
-// `attr` (`ibv_init_ah_from_wc`). `wc` is the completion of the receive, `grh` the first 40 bytes of its
-// memory (ignored without BW_WC_GRH), in which RoCE v2 has an IPv4 or an IPv6 header; `port_num` is the port on
-// which the datagram arrived. On RoCE the path begins at the GID that the datagram was sent to: its index is
-// looked for on the devices that the process has open. If several devices have that GID, use
-// `bw_ah_create_from_wc`, which looks on one device.
+// `bw_ah_init_from_wc` for a completion of `size` bytes: writes the path back to a datagram's
+// sender to `attr` (`ibv_init_ah_from_wc`). `wc` is the completion of the receive, `grh` the first
+// 40 bytes of its memory (ignored without BW_WC_GRH). In these bytes RoCE v2 has an IPv4 or an
+// IPv6 header. `port_num` is the port on which the datagram arrived. On RoCE the path begins at
+// the GID that the datagram was sent to. Its index is looked for on the devices that the process
+// has open. If several devices have that GID, use `bw_ah_create_from_wc`, which looks on one
+// device.
 //
 // Errors: `BW_EINVAL` (not a received datagram, not a global route header, or one to a GID that no device or
 // more than one has), `BW_ENULL`, `BW_ESIZE`.
@@ -3492,9 +3501,9 @@ int bw_ah_query(const struct bw_ah *ah, struct bw_ah_attr *attr);
 // Thread: any; no other call with the address handle, including a post, may be under way or follow.
 int bw_ah_destroy(struct bw_ah *ah);
 
-// Attaches a queue pair for datagrams to a multicast group (`ibv_attach_mcast`): it receives what is
-// sent to this MGID, of 16 bytes, and MLID. If it is attached twice it still receives one copy. A
-// queue pair that is destroyed leaves its groups.
+// Attaches a queue pair for datagrams to a multicast group (`ibv_attach_mcast`): it receives
+// datagrams to this MGID, of 16 bytes, and MLID. If it is attached twice it still receives one copy.
+// A queue pair that is destroyed leaves its groups.
 //
 // Errors: `BW_ETRANSPORT`, `BW_EINVAL` (not a multicast address), `BW_EEXHAUSTED` (the group is
 // full), `BW_ENULL`.
@@ -3514,8 +3523,8 @@ int bw_qp_detach_mcast(struct bw_qp *qp, const uint8_t *gid, uint16_t lid);
 // `bw_qp_reset`.
 //
 // Errors: `BW_ESTATE` (no such transition; the state is not `cur_qp_state`; still draining; RESET),
-// `BW_EINVAL` (`bw_last_error` names what is missing, not allowed or out of range), `BW_ENULL`,
-// `BW_ESIZE`.
+// `BW_EINVAL` (`bw_last_error` names each attribute that is missing, not allowed or out of range),
+// `BW_ENULL`, `BW_ESIZE`.
 // Thread: the queue pair's owner.
 int bw_qp_modify(struct bw_qp *qp,
                  const struct bw_qp_attr *attr,
@@ -3536,8 +3545,8 @@ int bw_qp_query(struct bw_qp *qp,
 // Thread: any.
 int bw_xrcd_create(const struct bw_device *device, struct bw_xrcd **xrcd);
 
-// Opens the XRC domain of the file `fd` (`ibv_open_xrcd`): all that open it on this device with the
-// same file share the domain, on devices of libibverbs also across processes. `mode` is a
+// Opens the XRC domain of the file `fd` (`ibv_open_xrcd`). All that open it on this device with
+// the same file share the domain, on devices of libibverbs also across processes. `mode` is a
 // `bw_xrcd_mode`. The file's contents do not matter, and it may be closed afterwards.
 //
 // Owner: the caller, until `bw_xrcd_destroy`. It keeps the device open.
@@ -3622,15 +3631,15 @@ int bw_xrc_target_destroy(struct bw_xrc_target *target);
 int bw_mw_create(const struct bw_pd *pd, uint32_t mw_type, struct bw_mw **mw);
 
 // Returns the window's rkey, as of the last bind that was posted: each bind changes it. It gives
-// access once that bind has been executed; requests posted after the bind may use it at once. 0, which
-// is no key, if `mw` is NULL.
+// access once that bind has been executed. Requests posted after the bind may use it at once. 0,
+// which is no key, if `mw` is NULL.
 //
 // Thread: the window's owner.
 uint32_t bw_mw_rkey(const struct bw_mw *mw);
 
-// Binds a window of type 1 (`ibv_bind_mw`), or unbinds it if the length is 0: posts the request on the
-// queue pair, and notifies the device. `bw_mw_rkey` returns the new key at once. A bind that is not
-// allowed completes with BW_WC_MW_BIND_ERR. A window of type 2 is bound by BW_WR_BIND_MW of
+// Binds a window of type 1 (`ibv_bind_mw`), or unbinds it if the length is 0. Posts the request on
+// the queue pair, and notifies the device. `bw_mw_rkey` returns the new key at once. A bind that
+// is not allowed completes with BW_WC_MW_BIND_ERR. A window of type 2 is bound by BW_WR_BIND_MW of
 // `bw_post_send`.
 //
 // Errors: `BW_EINVAL` (of type 2; unknown flags; `reserved` is not 0), `BW_EFOREIGN`, `BW_ETRANSPORT`
@@ -3649,8 +3658,8 @@ int bw_mw_bind(struct bw_qp *qp,
 int bw_mw_destroy(struct bw_mw *mw);
 
 // `bw_post_send` for requests of `size` bytes: posts the `num` send requests of the array `wr`, in
-// order, and notifies the device of them, and of requests posted one by one before. A software device
-// in BW_SOFT_INLINE executes them in this call.
+// order. Notifies the device of them and of requests posted before. A software device in
+// BW_SOFT_INLINE executes them in this call.
 //
 // When it fails, the requests before the refused one are posted; the refused one and those after it
 // are not, and are left unchanged. `bad_wr`, unless NULL, is then set to the refused one. It is not
@@ -3674,8 +3683,8 @@ int bw_post_send_sized(struct bw_qp *qp,
                        uint32_t num,
                        const struct bw_send_wr **bad_wr);
 
-// `bw_post_recv` for requests of `size` bytes: posts the `num` receives of the array `wr`, in order, and
-// notifies the device of them, and of receives posted one by one before. `bad_wr` is as in
+// `bw_post_recv` for requests of `size` bytes: posts the `num` receives of the array `wr`, in
+// order. Notifies the device of them and of receives posted before. `bad_wr` is as in
 // `bw_post_send`.
 //
 // Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_EINVAL` (`reserved` is not
@@ -3776,7 +3785,7 @@ int bw_ring_sq(struct bw_qp *qp);
 int bw_ring_rq(struct bw_qp *qp);
 
 // `bw_post_writes` for requests of `size` bytes: posts the `num` RDMA WRITEs of the array `wr`, in
-// order, and notifies the device of them, and of requests posted one by one before; otherwise as
+// order, and notifies the device. Requests posted one by one before are notified too. Otherwise as
 // `bw_post_send`.
 //
 // Errors: those of `bw_post_send`; `BW_EOPCODE` on other transports than BW_QPT_RC and BW_QPT_UC.
@@ -3788,7 +3797,7 @@ int bw_post_writes_sized(struct bw_qp *qp,
                          const struct bw_rdma_wr **bad_wr);
 
 // `bw_post_writes_inline` for requests of `size` bytes: as `bw_post_writes`, with the bytes at
-// `sge.addr` inline: their memory need not be registered, and may be reused when this returns.
+// `sge.addr` inline. Their memory need not be registered, and may be reused when this returns.
 // `sge.lkey` is ignored.
 //
 // Errors: those of `bw_post_writes`.
@@ -3866,9 +3875,10 @@ int bw_device_async_fd(const struct bw_device *device);
 int bw_device_async_set_nonblocking(const struct bw_device *device,
                                     int nonblocking);
 
-// Takes the oldest asynchronous event (`ibv_get_async_event`), and writes its contents to `info`; set
-// `info->size` before the call. Blocks if there is none. Events of a queue are delivered to the device
-// handle that it was created on, those of a port or the device to every handle that was opened.
+// Takes the oldest asynchronous event (`ibv_get_async_event`), and writes its contents to `info`;
+// set `info->size` before the call. Blocks if there is none. Events of a queue are delivered to
+// the device handle that it was created on. Events of a port or the device are delivered to every
+// open handle.
 //
 // Owner: the caller, until `bw_ack_async_event`. It keeps the device open. Destroying the queue that
 // it is about waits for the acknowledgement.
@@ -3879,9 +3889,10 @@ int bw_get_async_event(const struct bw_device *device,
                        struct bw_async_event_info *info,
                        struct bw_async_event **event);
 
-// If `awake` is not 0, ends every wait in `bw_get_async_event` on this handle of the device, and every later one that would sleep, with
-// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
-// program lets its threads return before it closes the handle, whichever comes first.
+// If `awake` is not 0, ends every wait in `bw_get_async_event` on this handle of the device, and
+// every later one that would sleep, with `BW_EWOKEN`. Events that are queued are still returned.
+// If it is 0, waits sleep again. So a program lets its threads return before it closes the handle,
+// whichever comes first.
 //
 // It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 //
@@ -3896,15 +3907,16 @@ int bw_device_async_wake(const struct bw_device *device,
 // Thread: any.
 int bw_ack_async_event(struct bw_async_event *event);
 
-// Writes what the queue pair did last to `buffer`, of `capacity` bytes, as a NUL-terminated string:
-// its last requests and the progress of each, its last completions, its changes of state, and the
-// notes of `bw_qp_note`. It is read from the rings, where a request stays until another one overwrites
-// it: dump a queue pair that failed before it is used again. If `attr` is NULL it is text with the
-// last 32 of each. The call changes nothing, and takes about as long as a change of state.
+// Writes what the queue pair did last to `buffer`, of `capacity` bytes, as a NUL-terminated
+// string. The text has its last requests and the progress of each, its last completions, its
+// changes of state, and the notes of `bw_qp_note`. It is read from the rings, where a request
+// stays until another one overwrites it. Dump a queue pair that failed before it is used again. If
+// `attr` is NULL it is text with the last 32 of each. The call changes nothing, and takes about as
+// long as a change of state.
 //
 // `length`, unless NULL, is set to the length of the string without its NUL. If `capacity` is not
-// larger, `BW_ELIMIT` is returned, `*length` is set all the same, and nothing else is written: to ask
-// for the length, `buffer` may be NULL with a `capacity` of 0.
+// larger, `BW_ELIMIT` is returned, `*length` is set all the same, and nothing else is written. To
+// ask for the length, `buffer` may be NULL with a `capacity` of 0.
 //
 // Errors: `BW_ELIMIT`, `BW_EINVAL` (an unknown format or unknown flags), `BW_EMEMORY`, `BW_ENULL`,
 // `BW_ESIZE`.
@@ -3916,8 +3928,8 @@ int bw_qp_dump(struct bw_qp *qp,
                size_t capacity,
                size_t *length);
 
-// Adds `text`, with the time, to the queue pair's changes of state, for its dump: an asynchronous
-// event that arrived, or a step of a recovery. The last 64 are kept.
+// Adds `text`, with the time, to the queue pair's changes of state, for its dump. Examples: an
+// asynchronous event that arrived, or a step of a recovery. The last 64 are kept.
 //
 // Errors: `BW_ENULL`.
 // Thread: the queue pair's owner.
@@ -3931,9 +3943,10 @@ int bw_qp_note(struct bw_qp *qp, const char *text);
 int bw_classify(const struct bw_fault *fault,
                 struct bw_class *class_);
 
-// Writes what the status of a completion means, and what to do about it, to `class`: as `bw_classify` with the
-// fault of `wc`, of a queue pair of this `bw_qp_type` and of this `bw_work_queue`. A completion that failed does
-// not name its queue: the program knows it from `wr_id`. The vendor's code is not taken into account.
+// Writes what the status of a completion means, and what to do about it, to `class`. It does so as
+// `bw_classify` with the fault of `wc`, of a queue pair of this `bw_qp_type` and of this
+// `bw_work_queue`. A completion that failed does not name its queue: the program knows it from
+// `wr_id`. The vendor's code is not taken into account.
 //
 // Errors: `BW_EINVAL` for an unknown transport or queue, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
@@ -4050,9 +4063,9 @@ int bw_link_create(const struct bw_pd *pd,
                    struct bw_tcp_conn *conn,
                    struct bw_link **link);
 
-// Creates two links in one process that are connected with each other, as `bw_link_create` does, but
-// without TCP: each connects as it is polled, by one thread or by two. Where an init is NULL the
-// defaults are used. When the call fails both handles are NULL.
+// Creates two links in one process that are connected with each other, as `bw_link_create` does,
+// but without TCP. Each connects as it is polled, by one thread or by two. Where an init is NULL
+// the defaults are used. When the call fails both handles are NULL.
 //
 // Owner: the caller, of both, until `bw_link_destroy`. They keep their protection domains.
 // Errors: those of `bw_link_create`.
@@ -4121,15 +4134,16 @@ int bw_link_connect(const struct bw_connector *connector,
                     const struct bw_link_init *init,
                     struct bw_link **link);
 
-// Listens for links on this device, on a port of an IPv4 or IPv6 address, or of a host name; "0.0.0.0"
-// means all addresses of this host, port 0 a free one. Up to `backlog` links, at least one, wait to be
-// accepted; peers beyond that have to try again. `retry` says how long a link waits for a peer that
-// does not connect, and should be the same as the peer's; if it is NULL the defaults are used. When
-// the connecting end closes its link, the accepted one becomes BW_LINK_PEER_CLOSED; when its process
-// ends without closing it, the peer is lost (BW_PEER_LOST). The peer of a link that was closed here is
-// informed when it asks again, by a call that accepts a link or polls another link of the listener. A
-// peer that asks after this process was restarted gives its link up with BW_PEER_RESTARTED. The port
-// is also used for datagrams, by which connecting ends announce that they close.
+// Listens for links on this device, on a port of an IPv4 or IPv6 address, or of a host name.
+// "0.0.0.0" means all addresses of this host, port 0 a free one. Up to `backlog` links, at least
+// one, wait to be accepted; peers beyond that have to try again. `retry` says how long a link
+// waits for a peer that does not connect, and should be the same as the peer's. If it is NULL the
+// defaults are used. When the connecting end closes its link, the accepted one becomes
+// BW_LINK_PEER_CLOSED; when its process ends without closing it, the peer is lost (BW_PEER_LOST).
+// The peer of a link that was closed here is informed when it asks again. A call that accepts a
+// link, or polls another link of the listener, informs it. A peer that asks after this process was
+// restarted gives its link up with BW_PEER_RESTARTED. The port is also used for datagrams, by
+// which connecting ends announce that they close.
 //
 // Owner: the caller, until `bw_listener_destroy`. It keeps the device.
 // Errors: `BW_ECONN` (the port is taken, or the address is not one of this host), `BW_EINVAL`,
@@ -4143,11 +4157,11 @@ int bw_listener_create(const struct bw_device *device,
                        const struct bw_link_retry *retry,
                        struct bw_listener **listener);
 
-// Limits the links that were accepted and are not connected yet to `handshakes`, at least one: while
-// there are as many, further ones wait in the backlog. One that is not connected within `within_ns`
-// nanoseconds after it was accepted, for example because its peer is silent, is given up
-// (`BW_LINK_GAVE_UP`), and makes room for the next. By default 256, and 10 s. Links have to be polled to
-// connect.
+// Limits the links that were accepted and are not connected yet to `handshakes`, at least one.
+// While there are as many, further ones wait in the backlog. One that is not connected within
+// `within_ns` nanoseconds after it was accepted is given up (`BW_LINK_GAVE_UP`), and makes room
+// for the next. An example is a link with a silent peer. By default 256, and 10 s. Links have to
+// be polled to connect.
 //
 // Errors: `BW_ENULL`.
 // Thread: the listener's owner.
@@ -4169,9 +4183,10 @@ int bw_listener_port(const struct bw_listener *listener);
 // Thread: the listener's owner.
 int bw_listener_fd(const struct bw_listener *listener);
 
-// If `awake` is not 0, ends every wait of `bw_link_accept` and `bw_link_set_accept` on the listener, and every later one that would sleep, with
-// `BW_EWOKEN`; peers that have asked for a link are still accepted. If it is 0, waits sleep again. So a
-// program lets the listener's owner return before it destroys the listener, whichever comes first.
+// If `awake` is not 0, ends every wait of `bw_link_accept` and `bw_link_set_accept` on the
+// listener, and every later one that would sleep, with `BW_EWOKEN`. Peers that have asked for a
+// link are still accepted. If it is 0, waits sleep again. So a program lets the listener's owner
+// return before it destroys the listener, whichever comes first.
 //
 // It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 //
@@ -4181,10 +4196,10 @@ int bw_listener_wake(const struct bw_listener *listener,
                      int awake);
 
 // Creates a link with the next peer that has asked for one, and waits for one up to `timeout_ms`
-// milliseconds; 0 does not wait, UINT32_MAX waits forever. The link connects as it is polled. If a
-// peer is there, but cannot be accepted for want of descriptors or memory, the error names the limit, and the peer
-// asks again. If the link cannot be created, the peer's link ends, with the error number. A signal handler does not
-// end a wait with a limit, which goes on for the time that is left.
+// milliseconds. 0 does not wait, UINT32_MAX waits forever. The link connects as it is polled. If a
+// peer cannot be accepted for want of descriptors or memory, the error names the limit, and the peer
+// asks again. If the link cannot be created, the peer's link ends, with the error number. A signal
+// handler does not end a wait with a limit, which goes on for the time that is left.
 //
 // Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
 // Errors: `BW_EAGAIN` if no peer has asked in this time, `BW_EINTR` when a signal handler has interrupted a wait
@@ -4278,10 +4293,11 @@ const char *bw_doubt_str(uint32_t doubt);
 // Thread: any.
 const char *bw_doubt_name(uint32_t doubt);
 
-// `bw_link_post_send` for requests of `size` bytes: posts the `num` send requests of the array `wr`, in
-// order, as `bw_post_send` does. `replay`, a `bw_replay`, applies to all of them. A window bound by BIND_MW belongs to the queue pair, which a
-// recovery resets or replaces: create another window then, bind it, and send the peer its key. Do the
-// same after a bind whose outcome is not BW_OUTCOME_EXECUTED, as the window's key is then unknown.
+// `bw_link_post_send` for requests of `size` bytes: posts the `num` send requests of the array
+// `wr`, in order, as `bw_post_send` does. `replay`, a `bw_replay`, applies to all of them. A
+// window bound by BIND_MW belongs to the queue pair, which a recovery resets or replaces. Create
+// another window then, bind it, and send the peer its key. Do the same after a bind whose outcome
+// is not BW_OUTCOME_EXECUTED, as the window's key is then unknown.
 //
 // Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`,
 // `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE with an operation that sends no
@@ -4364,11 +4380,11 @@ int bw_link_post_send_inline(struct bw_link *link,
 int bw_link_ring_sq(struct bw_link *link);
 
 // `bw_link_post_recv` for requests of `size` bytes: posts the `num` receives of the array `wr`, in
-// order, as `bw_post_recv` does. A link posts them
-// again when it recovers: each is reported once, when a message has arrived, or when the link ends.
-// They may be posted before the link is connected for the first time, and should be: at any time, even
-// after it has been polled, and as many as the receive queue has room for. Until then the link rings
-// the doorbell for them itself. During later recoveries they are refused, as sends are.
+// order, as `bw_post_recv` does. A link posts them again when it recovers: each is reported once,
+// when a message has arrived, or when the link ends. They may be posted before the link is
+// connected for the first time, and should be. They may be posted at any time, even after it has
+// been polled, and as many as the receive queue has room for. Until then the link rings the
+// doorbell for them itself. During later recoveries they are refused, as sends are.
 //
 // Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_EINVAL`
 // (`reserved` is not 0), `BW_ENULL`, `BW_ESIZE`.
@@ -4392,18 +4408,16 @@ int bw_link_post_recv_one(struct bw_link *link, uint64_t wr_id, const struct bw_
 // Thread: the link's owner. Data path.
 int bw_link_ring_rq(struct bw_link *link);
 
-// Sets the function `hook` that is called, with `context`, at each fault of the link when it is found;
-// NULL: none. A peer that closes its link in an orderly shutdown is not a fault. The hook is called
-// without a lock held, within `bw_link_poll`, `bw_link_report_fault` and `bw_link_drain`, or by the recovery
-// thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return. While a thread
-// recovers the link the previous hook may still be called until the thread checks; its `context` has
-// to stay valid until the link is BW_LINK_READY or has ended.
+// Sets the function `hook` that is called, with `context`, at each fault of the link when it is
+// found; NULL: none. A peer that closes its link in an orderly shutdown is not a fault. The hook
+// is called without a lock held, within `bw_link_poll`, `bw_link_report_fault` and
+// `bw_link_drain`, or by the recovery thread with BW_RECOVER_IN_THREAD. It must not use the link,
+// and has to return. While a thread recovers the link the previous hook may still be called until
+// the thread checks. Its `context` has to stay valid until the link is BW_LINK_READY or has ended.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner.
-int bw_link_on_fault(struct bw_link *link,
-                     bw_fault_fn hook,
-                     void *context);
+int bw_link_on_fault(struct bw_link *link, bw_fault_fn hook, void *context);
 
 // As `bw_link_on_fault`, of a link of a set: called within the polls of the set, `bw_link_set_report_fault`
 // and `bw_link_set_drain`. The hook must not use the set.
@@ -4416,9 +4430,9 @@ int bw_link_set_on_fault(struct bw_link_set *set,
                          void *context);
 
 // Sets the function `hook` that is called, with `context`, when a recovery of the link has ended,
-// whether it succeeded or not, and when the link is connected for the first time; NULL: none. It is
-// not called when the peer closes a link that works: `bw_link_get_state` then returns
-// BW_LINK_PEER_CLOSED. Otherwise as `bw_link_on_fault`.
+// whether it succeeded or not. It is also called when the link is connected for the first time.
+// NULL: none. It is not called when the peer closes a link that works: `bw_link_get_state` then
+// returns BW_LINK_PEER_CLOSED. Otherwise as `bw_link_on_fault`.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner.
@@ -4445,13 +4459,12 @@ int bw_device_set_event_hook(const struct bw_device *device,
                              void *context);
 
 // Acknowledges an event that the program took itself by `bw_get_async_event`, and passes it to the
-// links of the device that it concerns; other events go to the hook of `bw_device_set_event_hook`. The handle
-// is destroyed.
+// links of the device that it concerns. Other events go to the hook of `bw_device_set_event_hook`.
+// The handle is destroyed.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
-int bw_device_dispatch_async_event(const struct bw_device *device,
-                                   struct bw_async_event *event);
+int bw_device_dispatch_async_event(const struct bw_device *device, struct bw_async_event *event);
 
 // Queries state and attributes of the link's queue pair, as the device has them, as `bw_qp_query`
 // does. Set `attr->size` before the call.
@@ -4524,8 +4537,9 @@ int bw_link_get_state(const struct bw_link *link);
 // Thread: the link's owner.
 int bw_link_query(struct bw_link *link, struct bw_link_info *info);
 
-// Writes the address of the link's peer, of at most `BW_ADDR_MAX` characters including its NUL, and its port: of
-// its end of the TCP connection, or the one that the communication manager connects with.
+// Writes the address of the link's peer, of at most `BW_ADDR_MAX` characters including its NUL,
+// and its port. It is the address of its end of the TCP connection, or the address that the
+// communication manager connects with.
 //
 // Errors: `BW_ESTATE` for a link of `bw_link_create_pair`, or if it is not known yet or not any more,
 // `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
@@ -4557,29 +4571,29 @@ int bw_link_exchange_fd(struct bw_link *link);
 // Thread: the link's owner.
 int bw_link_fd(const struct bw_link *link);
 
-// Arms the link, so that the program can sleep: arm it, poll it until a poll finds nothing, then sleep
-// until the descriptor of `bw_link_fd` is readable, whatever the link's state. What concerns the link
-// after this call makes the descriptor readable, or is found by those polls: completions, messages of
-// the peer, asynchronous events, the end of a recovery in a thread; a poll that leaves something to
-// do, such as the one in which the link becomes BW_LINK_READY; and, unless the device's clock is
-// virtual, a deadline that has passed (`bw_link_time_left`). What was there before the call does not.
+// Arms the link, so that the program can sleep. Arm it, poll it until a poll finds nothing, then
+// sleep until the descriptor of `bw_link_fd` is readable, whatever the link's state. From this
+// call on, completions, messages of the peer and asynchronous events make the descriptor readable,
+// or those polls find them. So does the end of a recovery in a thread. So does a poll that leaves
+// something to do, such as the poll in which the link becomes BW_LINK_READY. So does a deadline
+// that has passed (`bw_link_time_left`), unless the device's clock is virtual. Completions and
+// events from before the call do not.
 // Errors: `BW_EUNSUPPORTED` without `bw_link_init.sleeps`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_arm(struct bw_link *link);
 
-// Writes for how many nanoseconds of the device's clock the program may sleep at most before it polls
-// the link, if it sleeps on something other than `bw_link_fd`: by then a step of a recovery has to be
-// given up or retried, or the device needs attention. UINT64_MAX if there is no such deadline, as for
-// a link that a thread recovers.
+// Writes for how many nanoseconds of the device's clock the program may sleep before it polls the
+// link. It is for programs that sleep on something other than `bw_link_fd`. By then a step of a
+// recovery has to be given up or retried, or the device needs attention. UINT64_MAX if there is no
+// such deadline, as for a link that a thread recovers.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner.
-int bw_link_time_left(const struct bw_link *link,
-                      uint64_t *time_left_ns);
+int bw_link_time_left(const struct bw_link *link, uint64_t *time_left_ns);
 
-// Makes the link recover as if it had found `fault` itself: for what the program knows and the link
-// does not, such as an event of the communication manager. While a thread recovers the link, that
-// thread takes the fault into account when it next checks.
+// Makes the link recover as if it had found `fault` itself. This is for faults that only the
+// program can notice, such as an event of the communication manager. While a thread recovers the
+// link, that thread takes the fault into account when it next checks.
 //
 // Errors: `BW_EINVAL` as for `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner.
@@ -4606,9 +4620,9 @@ int bw_link_set_init_default(struct bw_link_set_init *init, size_t size);
 // links, and one descriptor wakes for all of them. If
 // `init` is NULL the defaults are used.
 //
-// A fault of one link leaves the others as they are. A fault of a completion queue, or of the shared receive
-// queue, is a fault of every link on it: each is reported its outcomes, the queue is replaced, and all
-// connect again.
+// A fault of one link leaves the others as they are. A fault of a completion queue, or of the
+// shared receive queue, is a fault of every link on it. Each link is reported its outcomes, the
+// queue is replaced, and all connect again.
 //
 // Owner: the caller, until `bw_link_set_destroy`. It keeps the protection domain, and the slab.
 // Errors: `BW_ELIMIT`, `BW_EINVAL` (also a slab without a free block of that size), `BW_EFOREIGN` (a slab of
@@ -4626,13 +4640,13 @@ int bw_link_set_create(const struct bw_pd *pd,
 // Thread: the set's owner; no other call on it may be under way or follow.
 int bw_link_set_destroy(struct bw_link_set *set);
 
-// Adds a link to the set, with the one that the peer creates from the other end of the TCP connection, as
-// `bw_link_create` does: a plain link, or one of a set. It connects as the set is polled. `*link` is set to
-// its handle. Of `init`, `recover_in`, `check_every`, `cq_entries` and `sleeps` are ignored: the set
-// decides.
+// Adds a link to the set, with the one that the peer creates from the other end of the TCP
+// connection, as `bw_link_create` does. The peer's link is a plain link, or one of a set. It
+// connects as the set is polled. `*link` is set to its handle. Of `init`, `recover_in`,
+// `check_every`, `cq_entries` and `sleeps` are ignored: the set decides.
 //
-// `conn` is an empty handle from here on, which still has to be destroyed, as after `bw_link_create`; not
-// if the call fails with an error of the arguments.
+// `conn` is an empty handle from here on, which still has to be destroyed, as after
+// `bw_link_create`. This is not so if the call fails with an error of the arguments.
 //
 // Errors: `BW_ELIMIT` (the set has all the links that it was created for), `BW_EBUSY` (its completion
 // queue is being replaced: poll it, then call again), `BW_ECONN` (a link has the connection already),
@@ -4712,19 +4726,18 @@ int bw_link_set_report_fault(struct bw_link_set *set,
 // Thread: the set's owner.
 int bw_link_set_close(struct bw_link_set *set, bw_link_id link, uint32_t timeout_ms);
 
-// Removes a link from the set, at once: its handle is of no link from here on. Outcomes that were not
-// reported yet are lost, and the memory of its requests belongs to the program again: close it first, and
-// poll until it has ended, to get them. Blocks of a shared receive queue that the program holds stay its own.
-// The peer's link ends.
+// Removes a link from the set, at once: its handle is of no link from here on. Outcomes that were
+// not reported yet are lost, and the memory of its requests belongs to the program again. To get
+// them, close it first, and poll until it has ended. Blocks of a shared receive queue that the
+// program holds stay its own. The peer's link ends.
 //
 // Errors: `BW_ENOLINK`, `BW_ENULL`.
 // Thread: the set's owner.
-int bw_link_set_remove(struct bw_link_set *set,
-                       bw_link_id link);
+int bw_link_set_remove(struct bw_link_set *set, bw_link_id link);
 
-// `bw_link_set_poll` for outcomes of `size` bytes: polls up to `max` outcomes of all links of the set into
-// the array `wc`, and returns how many there were. Never waits. Polls also connect and recover the links,
-// a few in each: without polls none of this happens.
+// `bw_link_set_poll` for outcomes of `size` bytes: polls up to `max` outcomes of all links of the
+// set into the array `wc`. Returns how many there were. Never waits. Polls also connect and
+// recover the links, a few in each: without polls none of this happens.
 //
 // The link of a completion is found by a table, whatever the number of links.
 //
@@ -4735,8 +4748,9 @@ int bw_link_set_poll_sized(struct bw_link_set *set,
                            size_t size,
                            int max);
 
-// Returns 1, and sets `*link` to a link whose state has changed since this last returned it, and `*state`
-// to its present state, a `bw_link_state`: connected, for the first time or again, recovering, or ended.
+// Returns 1, and sets `*link` to a link whose state has changed since this last returned it, and
+// `*state` to its present state, a `bw_link_state`. The state is connected, for the first time or
+// again, recovering, or ended.
 // Returns 0 if there is none. Call it after polls; a link that has ended takes room until it is removed.
 //
 // Errors: `BW_ENULL`.
@@ -4745,10 +4759,10 @@ int bw_link_set_next_change(struct bw_link_set *set,
                             bw_link_id *link,
                             uint32_t *state);
 
-// Closes all links of the set, and polls until each has ended and everything has been reported, or the
-// timeout expires: then the rest ends at once, and what is known is reported. When this returns the memory
-// of all requests belongs to the program again. The links stay in the set. `report` and `retired` as for
-// `bw_link_drain`.
+// Closes all links of the set, and polls until each has ended and everything has been reported, or
+// the timeout expires. Then the rest ends at once, and the known outcomes are reported. When this
+// returns the memory of all requests belongs to the program again. The links stay in the set.
+// `report` and `retired` as for `bw_link_drain`.
 //
 // Errors: `BW_ENULL`.
 // Thread: the set's owner. Not from a hook.
@@ -4766,8 +4780,8 @@ int bw_link_set_drain(struct bw_link_set *set,
 // Thread: the set's owner.
 int bw_link_set_fd(const struct bw_link_set *set);
 
-// Prepares the set for sleep, as `bw_link_arm` does for one link: arm it, poll it until a poll finds
-// nothing, and sleep until the descriptor is readable. Once for all links.
+// Prepares the set for sleep, as `bw_link_arm` does for one link. Arm it, poll it until a poll
+// finds nothing, and sleep until the descriptor is readable. Once for all links.
 //
 // Errors: `BW_EUNSUPPORTED`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: the set's owner.
@@ -4895,11 +4909,12 @@ int bw_link_set_ring_rq(struct bw_link_set *set, bw_link_id link);
 int bw_wait_default(struct bw_wait *wait,
                     size_t size);
 
-// `bw_link_wait` for outcomes of `size` bytes: polls the link, and waits until there is an outcome, or the link's
-// state has changed: it polls for a while, then arms the link and sleeps, and so on until the time is over.
-// Returns the number of outcomes, as `bw_link_poll` does, which is 0 when the state has changed, a descriptor of
-// the program is readable, or the time is over. It requires `bw_link_init.sleeps`. If `wait` is NULL the defaults
-// are used.
+// `bw_link_wait` for outcomes of `size` bytes: polls the link, and waits until there is an
+// outcome, or the link's state has changed. It polls for a while, then arms the link and sleeps,
+// and so on until the time is over.
+// Returns the number of outcomes, as `bw_link_poll` does. It is 0 when the state has changed, a
+// descriptor of the program is readable, or the time is over. It requires `bw_link_init.sleeps`.
+// If `wait` is NULL the defaults are used.
 //
 // Errors: `BW_EINVAL` (a `max` of 0 or less, a negative descriptor), `BW_EUNSUPPORTED` (a link that was not made
 // to sleep on), `BW_EINTR` when a signal handler has interrupted the sleep of a wait that has no limit (one with a
@@ -4911,9 +4926,10 @@ int bw_link_wait_sized(struct bw_link *link,
                        int max,
                        const struct bw_wait *wait);
 
-// If `awake` is not 0, ends every wait of `bw_link_wait` on the link, and every later one that would sleep, with
-// `BW_EWOKEN`; outcomes that are there are still returned. If it is 0, waits sleep again. So a
-// program lets the link's owner return before it destroys the link, whichever comes first.
+// If `awake` is not 0, ends every wait of `bw_link_wait` on the link, and every later one that
+// would sleep, with `BW_EWOKEN`. Outcomes that are there are still returned. If it is 0, waits
+// sleep again. So a program lets the link's owner return before it destroys the link, whichever
+// comes first.
 //
 // It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 //
@@ -4934,9 +4950,10 @@ int bw_link_set_wait_sized(struct bw_link_set *set,
                            int max,
                            const struct bw_wait *wait);
 
-// If `awake` is not 0, ends every wait of `bw_link_set_wait` on the set, and every later one that would sleep, with
-// `BW_EWOKEN`; outcomes and changes that are there are still returned. If it is 0, waits sleep again. So a
-// program lets the set's owner return before it destroys the set, whichever comes first.
+// If `awake` is not 0, ends every wait of `bw_link_set_wait` on the set, and every later one that
+// would sleep, with `BW_EWOKEN`. Outcomes and changes that are there are still returned. If it is
+// 0, waits sleep again. So a program lets the set's owner return before it destroys the set,
+// whichever comes first.
 //
 // It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 //
@@ -4945,10 +4962,10 @@ int bw_link_set_wait_sized(struct bw_link_set *set,
 int bw_link_set_wake(const struct bw_link_set *set,
                      int awake);
 
-// `bw_soft_inject` for steps of `size` bytes: injects the faults of the `num` steps of the array `steps`, in addition to those that remain of
-// earlier scripts. Steps with the same trigger are applied in order; a request gets only the first of
-// its faults. Execution is slow while a request or packet is still to be hit. If the call fails no
-// step is taken.
+// `bw_soft_inject` for steps of `size` bytes: injects the faults of the `num` steps of the array
+// `steps`. Steps that remain of earlier scripts stay. Steps with the same trigger are applied in
+// order; a request gets only the first of its faults. Execution is slow while a request or packet
+// is still to be hit. If the call fails no step is taken.
 //
 // Errors: `BW_EINVAL` (an unknown trigger, fault, status or event; a queue pair with a trigger that
 // takes none; a fault of a request at BW_AFTER or BW_AT_MODIFY), `BW_ENULL`, `BW_ESIZE`.
@@ -4958,8 +4975,9 @@ int bw_soft_inject_sized(const struct bw_device *device,
                          size_t size,
                          uint32_t num);
 
-// `bw_soft_inject_seeded` for steps of `size` bytes: injects `count` faults at random among the next `packets` packets: each is the fault of one of the
-// `num` steps of the array `kinds`, whose triggers are ignored. The same seed gives the same faults.
+// `bw_soft_inject_seeded` for steps of `size` bytes: injects `count` faults at random among the
+// next `packets` packets. Each is the fault of one of the `num` steps of the array `kinds`, whose
+// triggers are ignored. The same seed gives the same faults.
 //
 // Errors: those of `bw_soft_inject`.
 // Thread: any.
@@ -5002,8 +5020,8 @@ int bw_soft_raise(const struct bw_device *device, uint32_t event, uint32_t eleme
 #define BELLWIRE_INLINE_H
 
 /*
- * Functions on structs that grow and have no `size`: each passes the size that the struct has in this
- * header to the function of its name with `_sized`, which has the description.
+ * Functions on structs that grow and have no `size`. Each passes the struct's size in this header
+ * to the function of its name with `_sized`, which has the description.
  */
 
 static inline int bw_poll(bw_cq *cq, bw_wc *wc, int max)

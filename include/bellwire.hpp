@@ -10,24 +10,28 @@
  * a release build leaks the object. destroy() returns the code, and keeps the handle if it is not
  * BW_OK.
  *
- * Errors. Functions that set something up throw bellwire::call_error, which has the code, and the texts
- * of bw_strerror() and bw_last_error(). Data path functions (post_*, ring_*, poll*), poll() and arm() of
- * a link, req_notify(), and take() and return_block() of blocks never throw: they return what the C
- * function returns. If no event is there, or a signal or wake() has ended the wait (BW_EINTR,
- * BW_EWOKEN), get_cq_event(), get_async_event(), get_event() and accept() of links return an empty
- * optional instead of throwing. Compiled with -fno-exceptions, functions that would throw print the
- * text to stderr and abort. A program that has to go on calls the C function, and gives the handle to
- * the class: bw_device *raw; if (bw_device_open(name, &raw) == BW_OK) bellwire::device opened(raw);
+ * Errors. Functions that set something up throw bellwire::call_error, which has the code, and the
+ * texts of bw_strerror() and bw_last_error(). Data path functions (post_*, ring_*, poll*), poll()
+ * and arm() of a link, req_notify(), and take() and return_block() of blocks never throw. They
+ * return the C function's result. get_cq_event(), get_async_event(), get_event() and accept() of
+ * links return an empty optional if no event is there. They do so too if a signal or wake() has
+ * ended the wait (BW_EINTR, BW_EWOKEN). Compiled with -fno-exceptions, functions that would throw
+ * print the text to stderr and abort. A program that has to go on calls the C function, and gives
+ * the handle to the class:
+ *
+ *      bw_device *raw;
+ *      if (bw_device_open(name, &raw) == BW_OK)
+ *          bellwire::device opened(raw);
  *
  * Cancellation (pthread_cancel) is deferred within each call, as in C. It unwinds the stack at the
  * program's own cancellation points, not in a destructor of these classes.
  *
  * Structs, numbers and flags are those of C. sized<bw_..._info>() returns a zeroed struct with its
- * size set; functions without arguments fill those that have defaults: qp_init_attr(), connect_attr()
- * ...
+ * size set; functions without arguments fill structs that have defaults: qp_init_attr(),
+ * connect_attr() ...
  *
- * The namespace may be used as a whole (`using namespace bellwire`): no name of it is one of the C
- * library's, which is why the class of a bw_link is reliable_link.
+ * The namespace may be used as a whole (`using namespace bellwire`). No name of it is one of the C
+ * library's, so the class of a bw_link is reliable_link.
  */
 #ifndef BELLWIRE_HPP
 #define BELLWIRE_HPP
@@ -1258,8 +1262,9 @@ inline bw_link_set_init link_set_init()
 }
 
 /*
- * The same, for a set whose links receive from a shared receive queue: messages of up to `length` bytes come into
- * blocks of `messages`, of which those of one link hold up to `max_held`; 0: as many as there are.
+ * The same, for a set whose links receive from a shared receive queue. Messages of up to `length`
+ * bytes come into blocks of `messages`, of which one link holds up to `max_held`. 0: as many as
+ * there are.
  */
 inline bw_link_set_init link_set_init(const slab &messages, uint32_t length, uint32_t max_held)
 {

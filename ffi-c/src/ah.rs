@@ -177,12 +177,13 @@ unsafe fn received(
     Ok((source, grh, port_num))
 }
 
-/// `bw_ah_init_from_wc` for a completion of `size` bytes: writes the path back to a datagram's sender to
-/// `attr` (`ibv_init_ah_from_wc`). `wc` is the completion of the receive, `grh` the first 40 bytes of its
-/// memory (ignored without BW_WC_GRH), in which RoCE v2 has an IPv4 or an IPv6 header; `port_num` is the port on
-/// which the datagram arrived. On RoCE the path begins at the GID that the datagram was sent to: its index is
-/// looked for on the devices that the process has open. If several devices have that GID, use
-/// `bw_ah_create_from_wc`, which looks on one device.
+/// `bw_ah_init_from_wc` for a completion of `size` bytes: writes the path back to a datagram's
+/// sender to `attr` (`ibv_init_ah_from_wc`). `wc` is the completion of the receive, `grh` the first
+/// 40 bytes of its memory (ignored without BW_WC_GRH). In these bytes RoCE v2 has an IPv4 or an
+/// IPv6 header. `port_num` is the port on which the datagram arrived. On RoCE the path begins at
+/// the GID that the datagram was sent to. Its index is looked for on the devices that the process
+/// has open. If several devices have that GID, use `bw_ah_create_from_wc`, which looks on one
+/// device.
 ///
 /// Errors: `BW_EINVAL` (not a received datagram, not a global route header, or one to a GID that no device or
 /// more than one has), `BW_ENULL`, `BW_ESIZE`.
@@ -279,9 +280,9 @@ unsafe fn group(
     }
 }
 
-/// Attaches a queue pair for datagrams to a multicast group (`ibv_attach_mcast`): it receives what is
-/// sent to this MGID, of 16 bytes, and MLID. If it is attached twice it still receives one copy. A
-/// queue pair that is destroyed leaves its groups.
+/// Attaches a queue pair for datagrams to a multicast group (`ibv_attach_mcast`): it receives
+/// datagrams to this MGID, of 16 bytes, and MLID. If it is attached twice it still receives one copy.
+/// A queue pair that is destroyed leaves its groups.
 ///
 /// Errors: `BW_ETRANSPORT`, `BW_EINVAL` (not a multicast address), `BW_EEXHAUSTED` (the group is
 /// full), `BW_ENULL`.

@@ -122,7 +122,7 @@ fn element(sge: &bw_sge) -> Option<Sge> {
 }
 
 /// `bw_post_writes` for requests of `size` bytes: posts the `num` RDMA WRITEs of the array `wr`, in
-/// order, and notifies the device of them, and of requests posted one by one before; otherwise as
+/// order, and notifies the device. Requests posted one by one before are notified too. Otherwise as
 /// `bw_post_send`.
 ///
 /// Errors: those of `bw_post_send`; `BW_EOPCODE` on other transports than BW_QPT_RC and BW_QPT_UC.
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn bw_post_writes_sized(
 }
 
 /// `bw_post_writes_inline` for requests of `size` bytes: as `bw_post_writes`, with the bytes at
-/// `sge.addr` inline: their memory need not be registered, and may be reused when this returns.
+/// `sge.addr` inline. Their memory need not be registered, and may be reused when this returns.
 /// `sge.lkey` is ignored.
 ///
 /// Errors: those of `bw_post_writes`.

@@ -102,9 +102,10 @@ pub unsafe extern "C" fn bw_comp_channel_create(
     }
 }
 
-/// Returns the channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll;
-/// it must not be read or closed. While a program sleeps in poll with an inline device it has to call
-/// `bw_device_progress` now and then, or requests that wait for a point in time do not continue.
+/// Returns the channel's descriptor, 0 or more: readable while an event is queued. For poll and
+/// epoll; it must not be read or closed. While a program sleeps in poll with an inline device it
+/// has to call `bw_device_progress` now and then. Otherwise requests that wait for a point in time
+/// do not continue.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn bw_comp_channel_set_nonblocking(
     })
 }
 
-/// Takes the oldest event of the channel (`ibv_get_cq_event`): returns the number of the completion
+/// Takes the oldest event of the channel (`ibv_get_cq_event`). Returns the number of the completion
 /// queue and, unless `cq_context` is NULL, the context that it was created with. Blocks if there is
 /// none. Each event has to be acknowledged by `bw_ack_cq_events`.
 ///
@@ -182,10 +183,10 @@ pub unsafe extern "C" fn bw_ack_cq_events(
     })
 }
 
-/// Arms a completion queue (`ibv_req_notify_cq`): its next entry raises one event on its channel; or,
-/// if `solicited_only` is not 0, the next entry that reports an error or a message sent with
-/// BW_SEND_SOLICITED. Entries that are already there raise nothing: arm, then poll until the queue is
-/// empty, then sleep, so that nothing is missed.
+/// Arms a completion queue (`ibv_req_notify_cq`): its next entry raises one event on its channel.
+/// If `solicited_only` is not 0, it is the next entry that reports an error or a message sent with
+/// BW_SEND_SOLICITED. Entries that are already there raise nothing: arm, then poll until the queue
+/// is empty, then sleep, so that nothing is missed.
 ///
 /// Errors: `BW_EINVAL` if it has no channel, `BW_ENULL`.
 /// Thread: the completion queue's owner.
@@ -198,9 +199,10 @@ pub unsafe extern "C" fn bw_cq_req_notify(cq: *mut bw_cq, solicited_only: c_int)
     })
 }
 
-/// If `awake` is not 0, ends every wait in `bw_get_cq_event` on the channel, and every later one that would sleep, with
-/// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
-/// program lets its threads return before it destroys the channel, whichever comes first.
+/// If `awake` is not 0, ends every wait in `bw_get_cq_event` on the channel, and every later one
+/// that would sleep, with `BW_EWOKEN`. Events that are queued are still returned. If it is 0, waits
+/// sleep again. So a program lets its threads return before it destroys the channel, whichever
+/// comes first.
 ///
 /// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 ///

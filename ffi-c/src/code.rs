@@ -70,8 +70,8 @@ pub enum bw_error {
     BW_EPROTO = -27,
     /// The device or its driver does not support this.
     BW_EUNSUPPORTED = -28,
-    /// The link is not connected yet (receives may be posted all the same), or it is recovering: poll
-    /// it until it is BW_LINK_READY, then call again.
+    /// The link is not connected yet (receives may be posted all the same), or it is recovering.
+    /// Poll it until it is BW_LINK_READY, then call again.
     BW_ERECOVERING = -29,
     /// The link was closed or given up: `bw_link_query` gives the reason.
     BW_EENDED = -30,
@@ -96,8 +96,8 @@ pub enum bw_error {
     BW_EINTR = -37,
     /// The waits for the object were ended, by the function whose name ends with _wake.
     BW_EWOKEN = -38,
-    /// The queue is full, and its completion queue has failed (BW_EVENT_CQ_ERR): no poll reports what is in
-    /// flight. Destroy the queue pairs on it, which reports the rest, and create it again.
+    /// The queue is full, and its completion queue has failed (BW_EVENT_CQ_ERR): no poll reports the
+    /// requests in flight. Destroy the queue pairs on it, which reports the rest, and create it again.
     BW_ECQFAILED = -39,
 }
 
@@ -210,8 +210,8 @@ impl bw_error {
             BW_EAGAIN => {
                 c"no event is queued: wait until the descriptor is readable, or let it block"
             }
-            BW_EFATAL => c"the device has failed: destroy what is left on it, and open another",
-            BW_ETIMEDOUT => c"the timeout expired: bw_last_error says what was waited for",
+            BW_EFATAL => c"the device has failed: destroy the objects left on it, and open another",
+            BW_ETIMEDOUT => c"the timeout expired: bw_last_error names what the call waited for",
             BW_ECONN => c"no connection with the peer: bw_last_error says why",
             BW_EPROTO => {
                 c"the peer sent invalid data: run both programs with the same version of \

@@ -156,7 +156,7 @@ pub unsafe extern "C" fn bw_cq_query(cq: *const bw_cq, info: *mut bw_cq_info) ->
 }
 
 /// Destroys a completion queue. Completions that were not polled are lost. Its events that were not
-/// taken are removed; waits until those that were taken are acknowledged.
+/// taken are removed; waits until the events that were taken are acknowledged.
 ///
 /// Errors: `BW_EBUSY` while queue pairs, or shared receive queues for XRC, complete here, `BW_ENULL`.
 /// Thread: the completion queue's owner; no other call on it may be under way or follow.

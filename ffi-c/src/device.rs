@@ -190,10 +190,11 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
 /// Describes the device at `index` of the device list, counting from 0: `for (i = 0; bw_device_at(i,
 /// &info) == BW_OK; i++) …`. Set `info->size` before the call.
 ///
-/// Past the end of the list `bw_last_error` says why there are no more devices: for each source of
-/// devices, and each device that cannot be used, what is missing and what to do. Examples: a library
-/// was not found, cannot be loaded or is too old; the kernel has no RDMA support or no device; there is
-/// no /dev/infiniband or no permission for it; libibverbs has no provider for the device.
+/// Past the end of the list `bw_last_error` says why there are no more devices. For each source of
+/// devices, and each device that cannot be used, it names the missing part and what to do.
+/// Examples: a library was not found, cannot be loaded or is too old; the kernel has no RDMA
+/// support or no device. Or there is no /dev/infiniband, or no permission for it; or libibverbs has
+/// no provider for the device.
 ///
 /// Errors: `BW_ENODEV` past the end of the list, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
@@ -215,11 +216,12 @@ pub unsafe extern "C" fn bw_device_at(index: u32, info: *mut bw_device_info) -> 
     })
 }
 
-/// Opens a device by name. "soft" is the software device that the whole process shares, inline and on
-/// the real clock. "auto" is the best device available; `bw_device_choice` explains the choice.
-/// "soft:NAME" is this process's node of the fabric of that name: its queue pairs reach those of all
-/// processes of the same user that have opened it as well. Regions that are created on it are memory
-/// that these processes map. It does not survive a fork: a child that opens it again has a node of its own.
+/// Opens a device by name. "soft" is the software device that the whole process shares, inline and
+/// on the real clock. "auto" is the best device available; `bw_device_choice` explains the choice.
+/// "soft:NAME" is this process's node of the fabric of that name. Its queue pairs reach those of
+/// all processes of the same user that have opened it as well. Regions that are created on it are
+/// memory that these processes map. It does not survive a fork: a child that opens it again has a
+/// node of its own.
 ///
 /// Owner: the caller, until `bw_device_close`.
 /// Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (the fabric has 4096
@@ -260,10 +262,10 @@ pub unsafe extern "C" fn bw_device_open_soft(
     unsafe { give(device, make) }
 }
 
-/// Opens a private node of the fabric of this name: "lab" is the fabric of "soft:lab". A process can
-/// have several, and queue pairs of one reach those of another as they reach those of another process;
-/// `bw_device_open` opens the node that the process shares. If `config` is NULL the defaults are used;
-/// the clock of a fabric is BW_CLOCK_REAL.
+/// Opens a private node of the fabric of this name: "lab" is the fabric of "soft:lab". A process
+/// can have several. Queue pairs of one reach those of another as they reach those of another
+/// process. `bw_device_open` opens the node that the process shares. If `config` is NULL the
+/// defaults are used; the clock of a fabric is BW_CLOCK_REAL.
 ///
 /// Owner: the caller, until `bw_device_close`.
 /// Errors: `BW_EINVAL` (no fabric can have this name, or this clock), `BW_ELIMIT`, `BW_EEXHAUSTED` (the
@@ -317,9 +319,9 @@ pub(crate) fn handle(device: Device) -> bw_device {
     }
 }
 
-/// Why "auto" chose this device, for people: it is the first with an active port, or, if there is none,
-/// the software device; and why each other device was passed over. Empty for a device that was opened
-/// by its own name, and for NULL. Never NULL; valid until `bw_device_close`.
+/// Why "auto" chose this device, for people, and why each other device was passed over. It is the
+/// first with an active port, or, if there is none, the software device. Empty for a device that
+/// was opened by its own name, and for NULL. Never NULL; valid until `bw_device_close`.
 ///
 /// Thread: any.
 #[unsafe(no_mangle)]
@@ -418,7 +420,7 @@ pub unsafe extern "C" fn bw_device_provider(device: *const bw_device) -> c_int {
     })
 }
 
-/// Executes requests whose time has come: those that wait for a receive at the peer, or for an
+/// Executes requests whose time has come: requests that wait for a receive at the peer, or for an
 /// acknowledgement. Polling a completion queue does the same.
 ///
 /// Errors: `BW_ENULL`.

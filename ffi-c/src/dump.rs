@@ -79,15 +79,16 @@ impl bw_dump_attr {
     }
 }
 
-/// Writes what the queue pair did last to `buffer`, of `capacity` bytes, as a NUL-terminated string:
-/// its last requests and the progress of each, its last completions, its changes of state, and the
-/// notes of `bw_qp_note`. It is read from the rings, where a request stays until another one overwrites
-/// it: dump a queue pair that failed before it is used again. If `attr` is NULL it is text with the
-/// last 32 of each. The call changes nothing, and takes about as long as a change of state.
+/// Writes what the queue pair did last to `buffer`, of `capacity` bytes, as a NUL-terminated
+/// string. The text has its last requests and the progress of each, its last completions, its
+/// changes of state, and the notes of `bw_qp_note`. It is read from the rings, where a request
+/// stays until another one overwrites it. Dump a queue pair that failed before it is used again. If
+/// `attr` is NULL it is text with the last 32 of each. The call changes nothing, and takes about as
+/// long as a change of state.
 ///
 /// `length`, unless NULL, is set to the length of the string without its NUL. If `capacity` is not
-/// larger, `BW_ELIMIT` is returned, `*length` is set all the same, and nothing else is written: to ask
-/// for the length, `buffer` may be NULL with a `capacity` of 0.
+/// larger, `BW_ELIMIT` is returned, `*length` is set all the same, and nothing else is written. To
+/// ask for the length, `buffer` may be NULL with a `capacity` of 0.
 ///
 /// Errors: `BW_ELIMIT`, `BW_EINVAL` (an unknown format or unknown flags), `BW_EMEMORY`, `BW_ENULL`,
 /// `BW_ESIZE`.
@@ -210,8 +211,8 @@ impl io::Write for Text {
     }
 }
 
-/// Adds `text`, with the time, to the queue pair's changes of state, for its dump: an asynchronous
-/// event that arrived, or a step of a recovery. The last 64 are kept.
+/// Adds `text`, with the time, to the queue pair's changes of state, for its dump. Examples: an
+/// asynchronous event that arrived, or a step of a recovery. The last 64 are kept.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the queue pair's owner.

@@ -117,9 +117,10 @@ pub unsafe extern "C" fn bw_device_async_set_nonblocking(
     })
 }
 
-/// Takes the oldest asynchronous event (`ibv_get_async_event`), and writes its contents to `info`; set
-/// `info->size` before the call. Blocks if there is none. Events of a queue are delivered to the device
-/// handle that it was created on, those of a port or the device to every handle that was opened.
+/// Takes the oldest asynchronous event (`ibv_get_async_event`), and writes its contents to `info`;
+/// set `info->size` before the call. Blocks if there is none. Events of a queue are delivered to
+/// the device handle that it was created on. Events of a port or the device are delivered to every
+/// open handle.
 ///
 /// Owner: the caller, until `bw_ack_async_event`. It keeps the device open. Destroying the queue that
 /// it is about waits for the acknowledgement.
@@ -148,9 +149,10 @@ pub unsafe extern "C" fn bw_get_async_event(
     }
 }
 
-/// If `awake` is not 0, ends every wait in `bw_get_async_event` on this handle of the device, and every later one that would sleep, with
-/// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
-/// program lets its threads return before it closes the handle, whichever comes first.
+/// If `awake` is not 0, ends every wait in `bw_get_async_event` on this handle of the device, and
+/// every later one that would sleep, with `BW_EWOKEN`. Events that are queued are still returned.
+/// If it is 0, waits sleep again. So a program lets its threads return before it closes the handle,
+/// whichever comes first.
 ///
 /// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 ///

@@ -245,9 +245,8 @@ fn keep(text: &str) {
     });
 }
 
-/// Details of the last set-up call that failed on this thread: what was requested, what is available,
-/// what to do. Empty when none has failed. Never NULL; valid until the next set-up call fails on this
-/// thread.
+/// Details of the last set-up call that failed on this thread: the request, the limit, what to do.
+/// Empty when none has failed. Never NULL; valid until the next set-up call fails on this thread.
 ///
 /// The data path does not change it: its codes say everything.
 ///

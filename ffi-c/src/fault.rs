@@ -310,9 +310,10 @@ pub unsafe extern "C" fn bw_classify(fault: *const bw_fault, class: *mut bw_clas
     })
 }
 
-/// Writes what the status of a completion means, and what to do about it, to `class`: as `bw_classify` with the
-/// fault of `wc`, of a queue pair of this `bw_qp_type` and of this `bw_work_queue`. A completion that failed does
-/// not name its queue: the program knows it from `wr_id`. The vendor's code is not taken into account.
+/// Writes what the status of a completion means, and what to do about it, to `class`. It does so as
+/// `bw_classify` with the fault of `wc`, of a queue pair of this `bw_qp_type` and of this
+/// `bw_work_queue`. A completion that failed does not name its queue: the program knows it from
+/// `wr_id`. The vendor's code is not taken into account.
 ///
 /// Errors: `BW_EINVAL` for an unknown transport or queue, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.

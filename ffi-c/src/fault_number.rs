@@ -69,7 +69,7 @@ pub enum bw_event_type {
     BW_EVENT_QP_ACCESS_ERR = 3,
     /// The first message came while the queue pair was still in RTR.
     BW_EVENT_COMM_EST = 4,
-    /// The send queue is drained: what was started is finished, and nothing else is begun.
+    /// The send queue is drained: started requests are finished, and no other is begun.
     BW_EVENT_SQ_DRAINED = 5,
     /// The connection moved to the alternate path.
     BW_EVENT_PATH_MIG = 6,
@@ -163,7 +163,7 @@ pub enum bw_scope {
     BW_SCOPE_CONNECTION = 8,
 }
 
-/// Who most likely caused a fault.
+/// The part that most likely caused a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_blame {

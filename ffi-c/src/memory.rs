@@ -146,7 +146,7 @@ pub struct bw_region_info {
     pub access: u32,
     /// Its first address, aligned to a page.
     pub addr: u64,
-    /// Its length in bytes: what was requested, in whole pages.
+    /// Its length in bytes: the requested length, in whole pages.
     pub length: u64,
     /// The key for requests of this side.
     pub lkey: u32,
@@ -230,15 +230,17 @@ pub(crate) fn access(bits: u32) -> Result<AccessFlags, Failure> {
 
 /// Registers `length` bytes of the program's memory at `addr`. `access` are `bw_access_flags`.
 ///
-/// The memory still belongs to the program: it has to exist until `bw_mr_destroy`, and the peer may
-/// read and write it at any time as the access rights allow. Memory that may be written concurrently
-/// has to be accessed by atomics (or volatile accesses), here and in `bw_region_create`; memory whose
-/// request a completion has reported, and that nothing may write any more, need not.
+/// The memory still belongs to the program. It has to exist until `bw_mr_destroy`, and the peer may
+/// read and write it at any time as the access rights allow. Memory that may be written
+/// concurrently has to be accessed by atomics (or volatile accesses), here and in
+/// `bw_region_create`. Memory whose request a completion has reported, and that nothing may write
+/// any more, need not.
 ///
-/// Every page has to be there: writable if `access` has LOCAL_WRITE, readable otherwise. The software HCA
-/// populates the pages, as devices do, so that sparse memory takes up its whole length; with
-/// BW_ACCESS_ON_DEMAND it leaves them until they are accessed. The memory stays in core files, because the
-/// pages may hold other data of the program, too: call madvise(2), MADV_DONTDUMP, to leave it out.
+/// Every page has to be there: writable if `access` has LOCAL_WRITE, readable otherwise. The
+/// software HCA populates the pages, as devices do, so that sparse memory takes up its whole
+/// length. With BW_ACCESS_ON_DEMAND it leaves them until they are accessed. The memory stays in
+/// core files, because the pages may hold other data of the program, too: call madvise(2),
+/// MADV_DONTDUMP, to leave it out.
 ///
 /// Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
 /// Errors: `BW_EINVAL` (no bytes; an end beyond the address space; unknown rights; REMOTE_WRITE or
@@ -307,8 +309,9 @@ pub unsafe extern "C" fn bw_mr_destroy(mr: *mut bw_mr) -> c_int {
     guard(|| unsafe { take(mr, "memory region", deregister) })
 }
 
-/// Fills `attr`, of `size` bytes, with its size and the defaults, except for the length: the largest
-/// pages available, from any NUMA node, not locked, not in core files, for local use.
+/// Fills `attr`, of `size` bytes, with its size and the defaults, except for the length. The
+/// defaults are the largest pages available, from any NUMA node, not locked, not in core files, for
+/// local use.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
@@ -410,8 +413,8 @@ pub unsafe extern "C" fn bw_region_query(
     })
 }
 
-/// Deregisters the region and frees its memory. Requests that still name it fail, and so do those that
-/// name a memory window bound to it.
+/// Deregisters the region and frees its memory. Requests that still name it fail, and so do requests
+/// that name a memory window bound to it.
 ///
 /// Errors: `BW_EBUSY` while it has a slab, `BW_ENULL`.
 /// Thread: any; no other call on the region may be under way or follow, and nothing may use its memory

@@ -260,8 +260,8 @@ pub(crate) unsafe fn change(
 /// `bw_qp_reset`.
 ///
 /// Errors: `BW_ESTATE` (no such transition; the state is not `cur_qp_state`; still draining; RESET),
-/// `BW_EINVAL` (`bw_last_error` names what is missing, not allowed or out of range), `BW_ENULL`,
-/// `BW_ESIZE`.
+/// `BW_EINVAL` (`bw_last_error` names each attribute that is missing, not allowed or out of range),
+/// `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_modify(qp: *mut bw_qp, attr: *const bw_qp_attr, mask: u32) -> c_int {

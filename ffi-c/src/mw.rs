@@ -81,8 +81,8 @@ pub unsafe extern "C" fn bw_mw_create(
 }
 
 /// Returns the window's rkey, as of the last bind that was posted: each bind changes it. It gives
-/// access once that bind has been executed; requests posted after the bind may use it at once. 0, which
-/// is no key, if `mw` is NULL.
+/// access once that bind has been executed. Requests posted after the bind may use it at once. 0,
+/// which is no key, if `mw` is NULL.
 ///
 /// Thread: the window's owner.
 #[unsafe(no_mangle)]
@@ -91,9 +91,9 @@ pub unsafe extern "C" fn bw_mw_rkey(mw: *const bw_mw) -> u32 {
     unsafe { mw.as_ref() }.map_or(0, |mw| mw.mw.rkey())
 }
 
-/// Binds a window of type 1 (`ibv_bind_mw`), or unbinds it if the length is 0: posts the request on the
-/// queue pair, and notifies the device. `bw_mw_rkey` returns the new key at once. A bind that is not
-/// allowed completes with BW_WC_MW_BIND_ERR. A window of type 2 is bound by BW_WR_BIND_MW of
+/// Binds a window of type 1 (`ibv_bind_mw`), or unbinds it if the length is 0. Posts the request on
+/// the queue pair, and notifies the device. `bw_mw_rkey` returns the new key at once. A bind that
+/// is not allowed completes with BW_WC_MW_BIND_ERR. A window of type 2 is bound by BW_WR_BIND_MW of
 /// `bw_post_send`.
 ///
 /// Errors: `BW_EINVAL` (of type 2; unknown flags; `reserved` is not 0), `BW_EFOREIGN`, `BW_ETRANSPORT`

@@ -142,8 +142,8 @@ pub(crate) unsafe fn post_each<R: Request>(
 }
 
 /// `bw_post_send` for requests of `size` bytes: posts the `num` send requests of the array `wr`, in
-/// order, and notifies the device of them, and of requests posted one by one before. A software device
-/// in BW_SOFT_INLINE executes them in this call.
+/// order. Notifies the device of them and of requests posted before. A software device in
+/// BW_SOFT_INLINE executes them in this call.
 ///
 /// When it fails, the requests before the refused one are posted; the refused one and those after it
 /// are not, and are left unchanged. `bad_wr`, unless NULL, is then set to the refused one. It is not
@@ -576,8 +576,8 @@ where
     unsafe { sq.stage(wr.wr_id, S::Transport::NOBODY, operation, NoPayload, flags) }
 }
 
-/// `bw_post_recv` for requests of `size` bytes: posts the `num` receives of the array `wr`, in order, and
-/// notifies the device of them, and of receives posted one by one before. `bad_wr` is as in
+/// `bw_post_recv` for requests of `size` bytes: posts the `num` receives of the array `wr`, in
+/// order. Notifies the device of them and of receives posted before. `bad_wr` is as in
 /// `bw_post_send`.
 ///
 /// Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_EINVAL` (`reserved` is not

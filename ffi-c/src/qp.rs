@@ -275,8 +275,8 @@ pub unsafe extern "C" fn bw_qp_endpoint_for(
     })
 }
 
-/// Moves the queue pair from RESET to INIT: receives may be posted from here on, and should be before
-/// the peer connects. If `attr` is NULL the defaults are used.
+/// Moves the queue pair from RESET to INIT. Receives may be posted from here on, and should be
+/// before the peer connects. If `attr` is NULL the defaults are used.
 ///
 /// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_EUNSUPPORTED` (a UDP source port), `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the queue pair's owner.
@@ -351,11 +351,11 @@ pub unsafe extern "C" fn bw_qp_to_error(qp: *mut bw_qp) -> c_int {
 /// request's identifier. It has to return, and must not use the queue pair or its completion queues.
 pub type bw_flushed_fn = Option<unsafe extern "C" fn(context: *mut c_void, wr_id: u64)>;
 
-/// Moves the queue pair to RESET, from any state: clears both queues and their completions, as the
-/// verbs specify. The requests that were not reported yet, rung or not, are reported here: `cleared`,
-/// unless NULL, is called for each, sends first, oldest first. Whether the peer has seen those that
-/// were rung is not known; it has seen nothing of the others. The next connection has another PSN: get the
-/// endpoint anew (`bw_qp_endpoint`), and have the peer reset its queue pair, too.
+/// Moves the queue pair to RESET, from any state: clears both queues and their completions, as the verbs
+/// specify. The requests that were not reported yet, rung or not, are reported here: `cleared`, unless
+/// NULL, is called for each, sends first, oldest first. Whether the peer has received the requests that
+/// were rung is not known; it has received none of the others. The next connection has another PSN: get
+/// the endpoint anew (`bw_qp_endpoint`), and have the peer reset its queue pair, too.
 ///
 /// Errors: `BW_ECQROOM` if other queue pairs have meanwhile taken completion queue entries that this
 /// one had not reserved, `BW_EFATAL`, `BW_ENULL`.

@@ -22,8 +22,8 @@ pub struct bw_qp_init_attr {
     pub size: u32,
     /// Send requests in flight.
     pub max_send_wr: u32,
-    /// Receives in flight. Ignored for a queue pair on a shared receive queue and for an XRC initiator,
-    /// which have no receive queue of their own: `bw_qp_query` returns 0.
+    /// Receives in flight. Ignored for a queue pair on a shared receive queue and for an XRC
+    /// initiator, which have no receive queue of their own. `bw_qp_query` returns 0.
     pub max_recv_wr: u32,
     /// Scatter/gather elements of a send request.
     pub max_send_sge: u32,
@@ -44,9 +44,9 @@ pub struct bw_qp_init_attr {
     /// The shared receive queue that it receives from, of the same protection domain and not for XRC.
     /// NULL, the default: it has a receive queue of its own.
     pub srq: *mut bw_srq,
-    /// Not 0: flushed unsignalled requests write no completion of their own, except for the last of
-    /// those that are rung together, whose `retired` counts those before it. Not supported on devices
-    /// driven by libibverbs (`BW_EUNSUPPORTED`), nor for a link.
+    /// Not 0: flushed unsignalled requests write no completion of their own. The exception is the
+    /// last of the requests that are rung together, whose `retired` counts the requests before it.
+    /// Not supported on devices driven by libibverbs (`BW_EUNSUPPORTED`), nor for a link.
     pub suppress_flush: u32,
     /// 0.
     pub reserved1: u32,
@@ -159,9 +159,9 @@ pub struct bw_connect_attr {
     pub timeout: u32,
     /// Transport retries (no acknowledgement), up to 7.
     pub retry_cnt: u32,
-    /// RNR retries (no receive posted at the peer), up to 6; 7 means infinite, and is the default: a request
-    /// whose peer is there and posts no receive then waits without a bound. A smaller number bounds it, as
-    /// does `request_deadline_ns` on a link.
+    /// RNR retries (no receive posted at the peer), up to 6; 7 means infinite, and is the default.
+    /// A request whose peer is there and posts no receive then waits without a bound. A smaller
+    /// number bounds it, as does `request_deadline_ns` on a link.
     pub rnr_retry: u32,
     /// RNR NAK timer: how long the peer waits for a receive of this side, a 5-bit code
     /// (`ibv_modify_qp`).
@@ -173,16 +173,17 @@ pub struct bw_connect_attr {
     /// The port to connect through, from 1.
     pub port_num: u32,
     /// The entry of that port's GID table to be reached by, if peers are addressed by GIDs (RoCE,
-    /// routed InfiniBand). Less than 0, the default: the device chooses; on RoCE an entry of version 2,
-    /// if possible one whose address an interface of this network namespace has, and an IPv4 address.
-    /// `bw_qp_endpoint_for` returns the matching endpoint for the peer. A link remembers the GID in
-    /// this entry when it is made, and finds it again after the table has been filled anew.
+    /// routed InfiniBand). Less than 0, the default: the device chooses. On RoCE it chooses an
+    /// entry of version 2, if possible one whose address an interface of this network namespace
+    /// has, and an IPv4 address. `bw_qp_endpoint_for` returns the matching endpoint for the peer. A
+    /// link remembers the GID in this entry when it is made, and finds it again after the table has
+    /// been filled anew.
     pub gid_index: i32,
     /// Service level, up to 15. On RoCE the priority of packets with a VLAN tag.
     pub sl: u32,
-    /// Traffic class, up to 255; for RoCE v2 that of the IP header (DSCP and ECN): 4 times the DSCP.
-    /// The global route header holds it, along with the flow label and the hop limit: packets have that
-    /// header on RoCE, and elsewhere if one of the three is not 0.
+    /// Traffic class, up to 255; for RoCE v2 that of the IP header (DSCP and ECN): 4 times the
+    /// DSCP. The global route header holds it, along with the flow label and the hop limit. Packets
+    /// have that header on RoCE, and on other networks if one of the three is not 0.
     pub traffic_class: u32,
     /// Flow label, up to 20 bits. Many devices derive the UDP source port of RoCE v2 from it.
     pub flow_label: u32,
@@ -191,9 +192,10 @@ pub struct bw_connect_attr {
     pub pkey_index: u32,
     /// Hop limit, up to 255; 0: the usual one, 64. For RoCE, Linux takes it from the route instead.
     pub hop_limit: u32,
-    /// UDP source port of RoCE v2 packets, from 0xc000 to 0xffff, on RC and UC queue pairs of the
-    /// software HCA, of ConnectX devices, and of Soft-RoCE on Linux 5.18 or later, which derives it
-    /// from the flow label; elsewhere `BW_EUNSUPPORTED`. 0: the device chooses.
+    /// UDP source port of RoCE v2 packets, from 0xc000 to 0xffff. RC and UC queue pairs of the
+    /// software HCA and of ConnectX devices have it. So have those of Soft-RoCE on Linux 5.18 or
+    /// later, which derives it from the flow label. On other devices: `BW_EUNSUPPORTED`. 0: the
+    /// device chooses.
     pub udp_sport: u32,
 }
 

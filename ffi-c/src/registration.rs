@@ -39,9 +39,9 @@ pub unsafe extern "C" fn bw_mr_create_iova(
     unsafe { give(mr, make) }
 }
 
-/// Registers memory of another device, such as a GPU, by its dma-buf (`ibv_reg_dmabuf_mr`): `length`
-/// bytes from `offset` on, which requests name by addresses from `iova` on. `fd` may be closed
-/// afterwards.
+/// Registers memory of another device, such as a GPU, by its dma-buf (`ibv_reg_dmabuf_mr`):
+/// `length` bytes from `offset` on. Requests name them by addresses from `iova` on. `fd` may be
+/// closed afterwards.
 ///
 /// Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
 /// Errors: `BW_EINVAL` (no bytes; an end beyond the address space; unknown rights; REMOTE_WRITE or

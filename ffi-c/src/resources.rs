@@ -49,9 +49,9 @@ impl From<Resources> for bw_resources {
     }
 }
 
-/// Counts the objects on the device, to check that nothing is left: on a software device those of all
-/// its contexts in this process, on a device of libibverbs those of this context. Set `resources->size`
-/// before the call.
+/// Counts the objects on the device, to check that nothing is left. On a software device it counts
+/// the objects of all its contexts in this process, on a device of libibverbs the objects of this
+/// context. Set `resources->size` before the call.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.

@@ -139,11 +139,11 @@ pub unsafe extern "C" fn bw_slab_bytes(
 /// the smallest blocks to the largest. A region has one slab at a time. While the slab exists the
 /// region's memory is used only through its blocks.
 ///
-/// A block belongs to the program alone from when it is taken until it is posted, and to the device
-/// until the request has been reported. Plain loads and stores suffice if the region's `access` has
-/// none of the BW_ACCESS_REMOTE_ rights and not BW_ACCESS_MW_BIND. Otherwise any peer that has the rkey
-/// of the region, or of a window, can read or write any of the blocks at any time: the program has to
-/// prevent that, or use atomics.
+/// A block belongs to the program alone from when it is taken until it is posted. Then it belongs
+/// to the device until the request has been reported. Plain loads and stores suffice if the
+/// region's `access` has none of the BW_ACCESS_REMOTE_ rights and not BW_ACCESS_MW_BIND. Otherwise
+/// any peer that has the rkey of the region, or of a window, can read or write any of the blocks at
+/// any time. The program has to prevent that, or use atomics.
 ///
 /// Owner: the caller, until `bw_slab_destroy`. It keeps the region.
 /// Errors: `BW_EINVAL` (no classes; one without blocks, or whose length is not a positive multiple of
@@ -226,10 +226,10 @@ pub unsafe extern "C" fn bw_slab_take(
     }
 }
 
-/// Returns a block; only `block->addr` is used. The block must not be in use any more: requests that
-/// name it have been reported. On failure nothing is returned. If two threads return the same block,
-/// one gets the error; but if the block has been taken again in between, returning it twice cannot be
-/// detected.
+/// Returns a block; only `block->addr` is used. The block must not be in use any more: requests
+/// that name it have been reported. On failure nothing is returned. If two threads return the same
+/// block, one gets the error. If the block has been taken again in between, returning it twice
+/// cannot be detected.
 ///
 /// Errors: `BW_ERETURNED` (it is not taken), `BW_EFOREIGN` (not a block of this slab), `BW_EINVAL` (an
 /// address within a block, not its start), `BW_ENULL`.

@@ -22,7 +22,7 @@ fn failed(error: TakeError) -> Failure {
 }
 
 /// Creates a cache of the blocks that `bw_slab_take` would take for `length` bytes. Taking and
-/// returning blocks there needs no atomic read-modify-write; when the cache runs empty or full 32
+/// returning blocks there needs no atomic read-modify-write. When the cache runs empty or full, 32
 /// blocks at once move between it and the slab. It is empty at first, and holds at most 64 blocks,
 /// which other threads cannot take.
 ///

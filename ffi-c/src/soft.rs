@@ -28,9 +28,9 @@ pub enum bw_soft_trigger {
     BW_AT_MODIFY = 3,
 }
 
-/// Which fault is injected. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER to
-/// BW_FAULT_RECV_CQ_OVERRUN, affect the current request, and need BW_AT_REQUEST or BW_AT_PACKET; the
-/// others affect the device, with any trigger.
+/// Which fault is injected. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER
+/// to BW_FAULT_RECV_CQ_OVERRUN, affect the current request, and need BW_AT_REQUEST or BW_AT_PACKET.
+/// The others affect the device, with any trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_soft_fault {
@@ -71,10 +71,10 @@ pub enum bw_soft_fault {
     /// BW_AT_MODIFY.
     BW_FAULT_REFUSE_MODIFY = 16,
     /// The communication manager delivers the event `value`, a `bw_cm_event_type` that reports a
-    /// failure: BW_CM_EVENT_ADDR_ERROR, _ROUTE_ERROR, _CONNECT_ERROR, _UNREACHABLE and _REJECTED are
-    /// the outcome of the next call that they can result from; _ADDR_CHANGE and _DEVICE_REMOVAL are
-    /// delivered to all ids on the device, _MULTICAST_ERROR to the members of groups, which lose their
-    /// membership.
+    /// failure. BW_CM_EVENT_ADDR_ERROR, _ROUTE_ERROR, _CONNECT_ERROR, _UNREACHABLE and _REJECTED
+    /// are the outcome of the next call that they can result from. _ADDR_CHANGE and _DEVICE_REMOVAL
+    /// are delivered to all ids on the device. _MULTICAST_ERROR is delivered to the members of
+    /// groups, which lose their membership.
     BW_FAULT_CM = 17,
 }
 
@@ -194,10 +194,10 @@ fn soft<'d>(device: &'d bw_device, what: &str) -> Result<SoftDevice<'d>, Failure
     })
 }
 
-/// `bw_soft_inject` for steps of `size` bytes: injects the faults of the `num` steps of the array `steps`, in addition to those that remain of
-/// earlier scripts. Steps with the same trigger are applied in order; a request gets only the first of
-/// its faults. Execution is slow while a request or packet is still to be hit. If the call fails no
-/// step is taken.
+/// `bw_soft_inject` for steps of `size` bytes: injects the faults of the `num` steps of the array
+/// `steps`. Steps that remain of earlier scripts stay. Steps with the same trigger are applied in
+/// order; a request gets only the first of its faults. Execution is slow while a request or packet
+/// is still to be hit. If the call fails no step is taken.
 ///
 /// Errors: `BW_EINVAL` (an unknown trigger, fault, status or event; a queue pair with a trigger that
 /// takes none; a fault of a request at BW_AFTER or BW_AT_MODIFY), `BW_ENULL`, `BW_ESIZE`.
@@ -222,8 +222,9 @@ pub unsafe extern "C" fn bw_soft_inject_sized(
     })
 }
 
-/// `bw_soft_inject_seeded` for steps of `size` bytes: injects `count` faults at random among the next `packets` packets: each is the fault of one of the
-/// `num` steps of the array `kinds`, whose triggers are ignored. The same seed gives the same faults.
+/// `bw_soft_inject_seeded` for steps of `size` bytes: injects `count` faults at random among the
+/// next `packets` packets. Each is the fault of one of the `num` steps of the array `kinds`, whose
+/// triggers are ignored. The same seed gives the same faults.
 ///
 /// Errors: those of `bw_soft_inject`.
 /// Thread: any.

@@ -187,9 +187,9 @@ pub unsafe extern "C" fn bw_srq_query(srq: *const bw_srq, info: *mut bw_srq_info
     })
 }
 
-/// Sets the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`): when a message consumes a receive and fewer
-/// than `srq_limit` remain, BW_EVENT_SRQ_LIMIT_REACHED is raised once, and the limit becomes 0. 0 sets
-/// no limit.
+/// Sets the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`). When a message consumes a receive and
+/// fewer than `srq_limit` remain, BW_EVENT_SRQ_LIMIT_REACHED is raised once, and the limit becomes
+/// 0. 0 sets no limit.
 ///
 /// Errors: `BW_ELIMIT` above `bw_srq_info.max_wr`, `BW_ENULL`.
 /// Thread: the shared receive queue's owner.
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn bw_srq_modify(srq: *mut bw_srq, srq_limit: u32) -> c_in
 /// polled are dropped. Waits until the asynchronous events that were taken for it are acknowledged.
 ///
 /// Errors: `BW_EBUSY` while queue pairs use it, `BW_ENULL`.
-/// Thread: the owner of the shared receive queue, and of its completion queue if it is for XRC; no
+/// Thread: the owner of the shared receive queue, and of its completion queue if it is for XRC. No
 /// other call on it may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_srq_destroy(

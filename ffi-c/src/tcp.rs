@@ -148,8 +148,8 @@ unsafe fn name(host: *const c_char) -> Option<String> {
 }
 
 /// Listens for peers on a port of the host's address, or of all addresses of this host if `host` is
-/// NULL. Port 0 means a free one. Anyone who reaches the port can connect: nothing is encrypted or
-/// authenticated.
+/// NULL. Port 0 means a free one. Any host that reaches the port can connect: nothing is encrypted
+/// or authenticated.
 ///
 /// Owner: the caller, until `bw_tcp_listener_destroy`.
 /// Errors: `BW_ECONN` (the port is taken or not available), `BW_EINVAL` (no port), `BW_EOTHER`,
@@ -182,8 +182,9 @@ pub unsafe extern "C" fn bw_tcp_listener_port(listener: *const bw_tcp_listener) 
     guard(|| unsafe { Ok(get(listener, "listener")?.listener.port()) })
 }
 
-/// Returns the descriptor that is readable when a peer can be accepted, 0 or more: for poll and epoll; it
-/// must not be read or closed. The peer may have left again: `bw_tcp_accept` with `timeout_ms` 0 does not wait.
+/// Returns the descriptor that is readable when a peer can be accepted, 0 or more. It is for poll
+/// and epoll, and must not be read or closed. The peer may have left again: `bw_tcp_accept` with
+/// `timeout_ms` 0 does not wait.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.
@@ -215,9 +216,10 @@ pub unsafe extern "C" fn bw_tcp_accept(
     }
 }
 
-/// If `awake` is not 0, ends every wait in `bw_tcp_accept` on the listener, and every later one that would sleep, with
-/// `BW_EWOKEN`; peers that have connected are still accepted. If it is 0, waits sleep again. So a
-/// program lets its threads return before it destroys the listener, whichever comes first.
+/// If `awake` is not 0, ends every wait in `bw_tcp_accept` on the listener, and every later one
+/// that would sleep, with `BW_EWOKEN`. Peers that have connected are still accepted. If it is 0,
+/// waits sleep again. So a program lets its threads return before it destroys the listener,
+/// whichever comes first.
 ///
 /// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 ///
@@ -257,11 +259,11 @@ pub unsafe extern "C" fn bw_tcp_connect(
     unsafe { give(conn, make) }
 }
 
-/// Sends the endpoint of a queue pair (`bw_qp_endpoint`, `bw_xrc_target_endpoint`) and the description
-/// of memory to the peer, and returns what the peer sends, within `timeout_ms` milliseconds. What the
-/// peer sends is checked: its numbers are in their ranges. `info` may be NULL: BW_MTU_4096, and no
-/// memory. Set `peer->size` and `peer_info->size` before the call. For each further queue pair, or
-/// region of memory, both ends call it again.
+/// Sends the endpoint of a queue pair (`bw_qp_endpoint`, `bw_xrc_target_endpoint`) and the
+/// description of memory to the peer. Returns the peer's, within `timeout_ms` milliseconds. What
+/// the peer sends is checked: its numbers are in their ranges. `info` may be NULL: BW_MTU_4096, and
+/// no memory. Set `peer->size` and `peer_info->size` before the call. For each further queue pair,
+/// or region of memory, both ends call it again.
 ///
 /// If it fails the two ends may be at different steps: destroy the connection, and connect again.
 ///

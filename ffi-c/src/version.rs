@@ -21,9 +21,10 @@ pub extern "C" fn bw_version() -> u32 {
     BW_VERSION
 }
 
-/// Whether the library can serve a program that was compiled with the header of version `header`: call
-/// `bw_version_check(BW_VERSION)` before anything else. It can if the major versions are equal and the
-/// library is not older; while the major version is 0, the minor versions have to be equal too.
+/// Whether the library can serve a program that was compiled with the header of version `header`:
+/// call `bw_version_check(BW_VERSION)` before anything else. It can if the major versions are equal
+/// and the library is not older. While the major version is 0, the minor versions have to be equal
+/// too.
 ///
 /// Errors: `BW_EVERSION`.
 /// Thread: any.

@@ -9,8 +9,8 @@ use hw::queue::{Completion, Failure, Imm, Plain, Success};
 use std::ffi::c_int;
 use std::mem::offset_of;
 
-/// A work completion (`ibv_wc`). Every posted request is reported exactly once: by a completion of its
-/// own, as one of those that a later completion retires, or by `bw_qp_reset`.
+/// A work completion (`ibv_wc`). Every posted request is reported exactly once. A completion of its
+/// own, a later completion that retires it, or `bw_qp_reset` reports it.
 ///
 /// If `status` is not BW_WC_SUCCESS the verbs define only `wr_id`, `status`, `vendor_err` and `qp_num`.
 /// Of the other fields only `retired`, which is bellwire's, is set; the rest is 0.

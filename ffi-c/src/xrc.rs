@@ -53,8 +53,8 @@ pub unsafe extern "C" fn bw_xrcd_create(
     }
 }
 
-/// Opens the XRC domain of the file `fd` (`ibv_open_xrcd`): all that open it on this device with the
-/// same file share the domain, on devices of libibverbs also across processes. `mode` is a
+/// Opens the XRC domain of the file `fd` (`ibv_open_xrcd`). All that open it on this device with
+/// the same file share the domain, on devices of libibverbs also across processes. `mode` is a
 /// `bw_xrcd_mode`. The file's contents do not matter, and it may be closed afterwards.
 ///
 /// Owner: the caller, until `bw_xrcd_destroy`. It keeps the device open.

@@ -27,7 +27,7 @@ const SUBJECTS: [(&str, &str); 25] = [
         "packets",
         "what two ends have to agree about: PSN, path MTU",
     ),
-    ("operations", "what arrives, and what is reported of it"),
+    ("operations", "data that arrives, and its completions"),
     (
         "memory",
         "every byte where it belongs, and no other byte touched",
@@ -54,7 +54,10 @@ const SUBJECTS: [(&str, &str); 25] = [
         "timers",
         "retry counters and timers: RNR and acknowledgements",
     ),
-    ("objects", "what is refused when objects are created"),
+    (
+        "objects",
+        "attributes that are refused when objects are created",
+    ),
     (
         "windows",
         "memory windows: what a bind opens, and invalidation",
@@ -170,7 +173,7 @@ fn write_subjects(groups: &[Group], text: &mut String) -> Result<(), String> {
         let subject = group.name.split("::").next().unwrap_or_default();
         *counts.entry(subject).or_default() += group.rules.len();
     }
-    text.push_str("## What is checked\n\n| rules | of them | about |\n|---|---|---|\n");
+    text.push_str("## Rules\n\n| rules | of them | about |\n|---|---|---|\n");
     for (subject, about) in SUBJECTS {
         let count = counts.remove(subject);
         let count = count.ok_or_else(|| format!("no rule is about {subject}"))?;

@@ -13,6 +13,9 @@ use std::{
 use anyhow::{Context, Result};
 use wait4::Wait4 as _;
 
+/// The checkout may belong to another user than the user that tests it.
+pub const GIT: &str = "git -c safe.directory=*";
+
 /// A command from words; arguments that may hold a space are added with [`Command::arg`].
 pub fn command(words: &str) -> Command {
     let mut words = words.split_whitespace();

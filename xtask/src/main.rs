@@ -21,6 +21,7 @@ mod mlx5_cost;
 mod page;
 #[cfg(test)]
 mod pages;
+mod prose;
 mod race;
 mod report;
 mod run;

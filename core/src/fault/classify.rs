@@ -212,8 +212,8 @@ const PEER_GAVE_UP: Class = Class {
 const PEER_LOST: Class = Class {
     scope: Scope::Connection,
     cause: text!(
-        "The peer's process or host went without a word, the way over which the two ends exchange \
-         messages about recoveries was cut, or what came over it was no such message."
+        "The peer's process or host ended without a message, the connection for messages about recoveries \
+         was cut, or bytes came over it that are no such message."
     ),
     blame: Blame::RemoteProgram,
     retry: Retry::AfterRepair,
@@ -225,8 +225,8 @@ const PEER_LOST: Class = Class {
 const DEADLINE_MISSED: Class = Class {
     scope: Scope::Connection,
     cause: text!(
-        "The peer posts no receive and is waited for without end, the path loses packets, the deadline is \
-         shorter than the work, or the queue pair has stopped without a word."
+        "The peer posts no receive while retries are infinite, the path loses packets, the deadline is \
+         shorter than the work, or the queue pair has stopped silently."
     ),
     blame: Blame::Unknown,
     retry: Retry::Helps,
@@ -240,8 +240,7 @@ const DEADLINE_MISSED: Class = Class {
 const KEEP_ALIVE_MISSED: Class = Class {
     scope: Scope::Connection,
     cause: text!(
-        "The peer's host, or the way to it, went without a word while nothing was in flight, or the queue \
-         pair has stopped."
+        "The peer's host or the path to it failed while nothing was in flight, or the queue pair has stopped."
     ),
     blame: Blame::Fabric,
     retry: Retry::Helps,

@@ -7,7 +7,7 @@ faults! {
     CmEvent {
         AddrResolved = 0, "ADDR_RESOLVED", "The address was resolved.",
             None Nobody DoesNotApply DoesNotApply None,
-            cause "rdma_resolve_addr succeeded. Whoever waits for it may go on.",
+            cause "rdma_resolve_addr succeeded. Threads that wait for it may go on.",
             advice "Nothing.";
         AddrError = 1, "ADDR_ERROR", "The address could not be resolved.",
             Path Configuration Helps DoesNotApply Resolve,
@@ -16,7 +16,7 @@ faults! {
             advice "The address; `ip route get`, `ip neigh`; `rdma link`.";
         RouteResolved = 2, "ROUTE_RESOLVED", "The route was resolved.",
             None Nobody DoesNotApply DoesNotApply None,
-            cause "rdma_resolve_route succeeded. Whoever waits for it may go on.",
+            cause "rdma_resolve_route succeeded. Threads that wait for it may go on.",
             advice "Nothing.";
         RouteError = 3, "ROUTE_ERROR", "The route could not be resolved.",
             Path Fabric Helps DoesNotApply Resolve,
@@ -48,7 +48,7 @@ faults! {
                     gives; whether the peer's program listens.";
         Established = 9, "ESTABLISHED", "The connection is made.",
             None Nobody DoesNotApply DoesNotApply None,
-            cause "Both ends are connected. Whoever waits for it may go on.",
+            cause "Both ends are connected. Threads that wait for it may go on.",
             advice "Nothing.";
         Disconnected = 10, "DISCONNECTED", "The connection is gone.",
             Connection RemoteProgram Helps Unknown Reconnect,
@@ -59,10 +59,10 @@ faults! {
             Device Configuration AfterRepair Unknown DestroyId,
             cause "An administrator, the driver or the bus takes the device away. It waits until the \
                    identifier is destroyed.",
-            advice "Who removes the device; the kernel log.";
+            advice "Where the device is removed; the kernel log.";
         MulticastJoin = 12, "MULTICAST_JOIN", "A multicast group was joined.",
             None Nobody DoesNotApply DoesNotApply None,
-            cause "rdma_join_multicast succeeded. Whoever waits for it may go on.",
+            cause "rdma_join_multicast succeeded. Threads that wait for it may go on.",
             advice "Nothing.";
         MulticastError = 13, "MULTICAST_ERROR", "A multicast group could not be joined, or was lost.",
             Path Fabric Helps DoesNotApply RejoinMulticast,
@@ -75,7 +75,7 @@ faults! {
             advice "The bond; which port the connection should use.";
         TimewaitExit = 15, "TIMEWAIT_EXIT", "The queue pair may be used again.",
             None Nobody DoesNotApply DoesNotApply None,
-            cause "Packets of the last connection can no longer arrive. Whoever waits to use the queue \
+            cause "Packets of the last connection can no longer arrive. Threads that wait to use the queue \
                    pair again may go on.",
             advice "Nothing.";
     }

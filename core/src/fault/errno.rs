@@ -33,7 +33,7 @@ faults! {
         Ebadf = 9, "EBADF", "A descriptor is not open.",
             Request LocalProgram Never NotExecuted None,
             cause "The device, channel or file was closed, here or by another thread.",
-            advice "The program's order of teardown; who closes descriptors.";
+            advice "The program's order of teardown; calls that close descriptors.";
         Eagain = 11, "EAGAIN", "Not now.",
             Request Nobody Helps NotExecuted None,
             cause "Nothing is there to be taken and the descriptor does not block, or a resource is \
@@ -57,8 +57,8 @@ faults! {
             advice "Address and length that the call gave.";
         Ebusy = 16, "EBUSY", "The object is in use.",
             Request LocalProgram AfterRepair NotExecuted None,
-            cause "Others still use what is to be destroyed, or to be attached or changed.",
-            advice "What was created on it, and is not destroyed yet.";
+            cause "Others still use the object that is to be destroyed, attached or changed.",
+            advice "Objects that were created on it, and are not destroyed yet.";
         Enodev = 19, "ENODEV", "There is no such device, or not any more.",
             Device Configuration AfterRepair Unknown CloseDevice,
             cause "The device was removed, its driver is not loaded, or the address belongs to no RDMA \
@@ -118,7 +118,7 @@ faults! {
             advice "The peer's program and its log.";
         Eisconn = 106, "EISCONN", "It is connected already.",
             Request LocalProgram Never DoesNotApply None,
-            cause "A connect, or a notification of the first message, on what is connected. For \
+            cause "A connect, or a notification of the first message, on a connection that exists. For \
                    rdma_notify it is no failure.",
             advice "The program's order of calls.";
         Enotconn = 107, "ENOTCONN", "It is not connected.",

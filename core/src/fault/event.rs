@@ -30,12 +30,11 @@ faults! {
                     before the peer knows.";
         CommEst = 4, "COMM_EST", "The first message came while the queue pair was still in RTR.",
             None Nobody DoesNotApply DoesNotApply None,
-            cause "The peer began to send before this side went to RTS. Whoever waits for the \
-                   connection may go on.",
+            cause "The peer began to send before this side went to RTS. Threads that wait for the connection may go on.",
             advice "Nothing.";
-        SqDrained = 5, "SQ_DRAINED", "The send queue is drained: what was started is finished, and nothing else is begun.",
+        SqDrained = 5, "SQ_DRAINED", "The send queue is drained: started requests are finished, and no other is begun.",
             None Nobody DoesNotApply DoesNotApply None,
-            cause "A program took the queue pair to SQD. Whoever waits for the drain may go on.",
+            cause "A program took the queue pair to SQD. Threads that wait for the drain may go on.",
             advice "Nothing.";
         PathMig = 6, "PATH_MIG", "The connection moved to the alternate path.",
             Path Fabric DoesNotApply DoesNotApply LoadAlternatePath,
@@ -54,8 +53,7 @@ faults! {
                     is back.";
         PortActive = 9, "PORT_ACTIVE", "The port's link came up.",
             None Nobody DoesNotApply DoesNotApply None,
-            cause "The link trained, and for InfiniBand the subnet manager activated the port. Whoever \
-                   waits for the port may go on, but probes the path first: addresses may have \
+            cause "The link trained, and for InfiniBand the subnet manager activated the port. Threads that wait for the port may go on, but probes the path first: addresses may have \
                    changed, and packets may not pass yet.",
             advice "Nothing, if it is not often.";
         PortErr = 10, "PORT_ERR", "The port's link went down.",
@@ -90,7 +88,7 @@ faults! {
             advice "If it is often: post earlier, or more; a larger queue.";
         QpLastWqeReached = 16, "QP_LAST_WQE_REACHED", "A queue pair in the error state takes no more receives from its shared receive queue.",
             None Nobody DoesNotApply DoesNotApply None,
-            cause "It follows when such a queue pair goes to ERR. Whoever waits to reset or destroy it, \
+            cause "It follows when such a queue pair goes to ERR. Threads that wait to reset or destroy it, \
                    or to rebuild the queue, may go on.",
             advice "What took the queue pair to ERR, if nobody here did.";
         ClientReregister = 17, "CLIENT_REREGISTER", "The subnet manager asks to subscribe and register anew.",

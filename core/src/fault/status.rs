@@ -29,11 +29,9 @@ faults! {
             advice "Driver and firmware: no device should report it.";
         LocProtErr = 4, "LOC_PROT_ERR", "A local key does not cover the memory named, or does not allow the access.",
             Qp LocalProgram Never NotExecuted ResetQp,
-            cause "An element's key is wrong, was deregistered or belongs to another protection \
-                   domain; its range leaves the region; or the region lacks LOCAL_WRITE, where a \
-                   receive, a READ or an atomic writes.",
-            advice "Compare key, address and length of the request's elements with what was \
-                    registered; look for memory that is deregistered too early.";
+            cause "An element's key is wrong, was deregistered or belongs to another protection domain; or its range \
+                   leaves the region. Or the region lacks LOCAL_WRITE, where a receive, a READ or an atomic writes.",
+            advice "Compare key, address and length of the request's elements with the registration; look for memory that is deregistered too early.";
         WrFlushErr = 5, "WR_FLUSH_ERR", "Flushed: the queue pair was in an error state before the request was finished.",
             Qp Nobody Helps Unknown ResetQp,
             cause "Another request of the queue pair failed before, an asynchronous event reports \
@@ -61,9 +59,9 @@ faults! {
             advice "Memory that is deregistered, or whose rights are changed, while requests use it.";
         RemInvReqErr = 9, "REM_INV_REQ_ERR", "The responder found the request invalid.",
             Qp LocalProgram AfterRepair NotExecuted ResetQp,
-            cause "The message was longer than the peer's receive, the peer does not take this \
-                   operation (rights of its queue pair, its transport), or more READs and atomics \
-                   were under way than it has resources for.",
+            cause "The message was longer than the peer's receive, or the peer does not take this operation (rights \
+                   of its queue pair, its transport). Or more READs and atomics were under way than it has \
+                   resources for.",
             advice "The peer's receives and its QP access flags; max_rd_atomic here against \
                     max_dest_rd_atomic there. The peer has an event or a failed receive of its own.";
         RemAccessErr = 10, "REM_ACCESS_ERR", "The responder's key does not cover the memory named, or does not allow the access.",

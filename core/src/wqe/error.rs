@@ -50,8 +50,7 @@ impl fmt::Display for PostError {
                 f.write_str("the queue is full: poll its completion queue, then post again")
             }
             Self::CqFailed => f.write_str(
-                "the queue is full, and its completion queue has failed (CQ_ERR): no poll reports what is in \
-                 flight; destroy or reset the queue pairs on it, and create it again",
+                "the queue is full, and its completion queue has failed (CQ_ERR): no poll reports the requests in flight; destroy or reset the queue pairs on it, and create it again",
             ),
             Self::WrongState => f.write_str(
                 "the queue pair's state does not allow this post: \
@@ -77,7 +76,7 @@ impl fmt::Display for PostError {
             ),
             Self::NoEntry => f.write_str(
                 "these bytes are no entry of a send queue: \
-                 post again only what was read from one, whole",
+                 post again only whole entries that were read from one",
             ),
             Self::BlockTooShort { given, capacity } => write!(
                 f,

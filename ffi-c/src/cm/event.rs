@@ -24,8 +24,8 @@ pub struct bw_cm_event {
     pub size: u32,
     /// The event: a `bw_cm_event_type`. `bw_classify` returns its meaning, `bw_cm_event_str` its text.
     pub event: u32,
-    /// 0 if nothing failed, otherwise a negative error number, or the reason of a rejection: 28 is a
-    /// rejection by the peer's program, 8 means that nothing listens.
+    /// 0 if nothing failed, otherwise a negative error number, or the reason of a rejection. 28 is
+    /// a rejection by the peer's program, 8 means that nothing listens.
     pub status: i32,
     /// Bytes of private data.
     pub private_data_len: u32,
@@ -135,9 +135,10 @@ impl bw_cm_event {
     }
 }
 
-/// If `awake` is not 0, ends every wait in `bw_cm_get_event` on the channel, and every later one that would sleep, with
-/// `BW_EWOKEN`; events that are queued are still returned. If it is 0, waits sleep again. So a
-/// program lets its threads return before it destroys the channel, whichever comes first.
+/// If `awake` is not 0, ends every wait in `bw_cm_get_event` on the channel, and every later one
+/// that would sleep, with `BW_EWOKEN`. Events that are queued are still returned. If it is 0, waits
+/// sleep again. So a program lets its threads return before it destroys the channel, whichever
+/// comes first.
 ///
 /// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 ///
@@ -150,7 +151,7 @@ pub unsafe extern "C" fn bw_cm_channel_wake(channel: *const bw_cm_channel, awake
     wake(channel.map(|channel| channel.channel.waiters()), awake)
 }
 
-/// Takes the channel's oldest event, and waits for one up to `timeout_ms` milliseconds; 0 does not
+/// Takes the channel's oldest event, and waits for one up to `timeout_ms` milliseconds. 0 does not
 /// wait, UINT32_MAX waits forever. Set `event->size` before the call.
 ///
 /// A signal handler does not end a wait with a limit, which goes on for the time that is left.

@@ -74,9 +74,9 @@ pub enum bw_cm_option {
     /// Acknowledgement timeout of its connection, a 5-bit code: 4.096 µs · 2^t, 0 means infinite. Set
     /// before it is connected.
     BW_CM_ACK_TIMEOUT = 3,
-    /// Service level of this end's packets, up to 15. This and the following options apply to the queue
-    /// pair of this end, and are set before `bw_cm_init_qp`; 0, the default: as the communication
-    /// manager determines.
+    /// Service level of this end's packets, up to 15. This and the following options apply to the
+    /// queue pair of this end, and are set before `bw_cm_init_qp`. 0, the default: as the
+    /// communication manager determines.
     BW_CM_SL = 4,
     /// Flow label, up to 20 bits.
     BW_CM_FLOW_LABEL = 5,
@@ -183,9 +183,9 @@ unsafe fn literal(host: *const c_char) -> Result<SocketAddr, Failure> {
         .ok_or_else(|| invalid(format!("{host:?} is not an address of IPv4 or IPv6")))
 }
 
-/// Opens an event channel of the named provider: "rdma" is librdmacm's, in a library built with it;
-/// "soft" and "soft:NAME" are those of the software device, as for `bw_device_open`; "auto" is "rdma"
-/// if there is an RDMA device, otherwise "soft".
+/// Opens an event channel of the named provider: "rdma" is librdmacm's, in a library built with it.
+/// "soft" and "soft:NAME" are channels of the software device, as for `bw_device_open`. "auto" is
+/// "rdma" if there is an RDMA device, otherwise "soft".
 ///
 /// Owner: the caller, until `bw_cm_channel_destroy`.
 /// Errors: `BW_ENODEV`, `BW_EUNSUPPORTED`, `BW_EOTHER` if the system has no descriptor left, or no
@@ -416,8 +416,9 @@ pub(crate) unsafe fn write_addr(
     Ok(())
 }
 
-/// Writes the addresses of the peer that the id has tried in vain since `bw_cm_resolve_addr`, each with its port
-/// and the reason, to `text`, of `size` bytes; a text that is longer is cut off. It is empty if none has failed.
+/// Writes to `text`, of `size` bytes, the peer's addresses that the id has tried in vain since
+/// `bw_cm_resolve_addr`, each with port and reason. A longer text is cut off. It is empty if none
+/// has failed.
 /// Returns the length of the whole text, without the NUL.
 ///
 /// Errors: `BW_EINVAL` if `size` is 0, `BW_ENULL`.
@@ -433,8 +434,9 @@ pub unsafe extern "C" fn bw_cm_tried(id: *const bw_cm_id, text: *mut c_char, siz
 }
 
 /// Writes to `text`, of `size` bytes, why the id could not connect, where the number of the event
-/// `BW_CM_EVENT_REJECTED` or `BW_CM_EVENT_UNREACHABLE` says less: for example, the listener's process belongs to
-/// another user's fabric. A text that is longer is cut off. It is empty if the event says everything that is known.
+/// `BW_CM_EVENT_REJECTED` or `BW_CM_EVENT_UNREACHABLE` says less. For example, the listener's
+/// process belongs to another user's fabric. A text that is longer is cut off. It is empty if the
+/// event says everything that is known.
 /// Returns the length of the whole text, without the NUL.
 ///
 /// Errors: `BW_EINVAL` if `size` is 0, `BW_ENULL`.

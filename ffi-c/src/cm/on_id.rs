@@ -24,10 +24,11 @@ fn put(id: &Id, qp: AnyQp) {
     }
 }
 
-/// Puts a queue pair of BW_QPT_RC on an id, which owns it from here on: `bw_cm_connect`, `bw_cm_accept`
-/// and `bw_cm_disconnect` use it if they are called with NULL for the queue pair, as librdmacm does
-/// after rdma_create_qp(3). Put it on the id in INIT, with receives posted, and take it back by
-/// `bw_cm_detach_qp` when it is connected. Meanwhile `bw_cm_get_event` changes its state:
+/// Puts a queue pair of BW_QPT_RC on an id, which owns it from here on. `bw_cm_connect`,
+/// `bw_cm_accept` and `bw_cm_disconnect` use it if they are called with NULL for the queue pair, as
+/// librdmacm does after rdma_create_qp(3). Put it on the id in INIT, with receives posted, and take
+/// it back by `bw_cm_detach_qp` when it is connected. Meanwhile `bw_cm_get_event` changes its
+/// state:
 ///
 /// The peer's reply moves it to RTS, and the event is BW_CM_EVENT_ESTABLISHED at this end, too, with
 /// the contents of the reply. If the device refuses that change, the event is
@@ -35,13 +36,13 @@ fn put(id: &Id, qp: AnyQp) {
 /// BW_CM_EVENT_REJECTED and _UNREACHABLE move it to ERR: posted requests are flushed, and reported.
 ///
 /// A queue pair of BW_QPT_UD, on an id for datagrams, is attached to each group whose
-/// BW_CM_EVENT_MULTICAST_JOIN is taken; if that is refused the event is _MULTICAST_ERROR, and the
+/// BW_CM_EVENT_MULTICAST_JOIN is taken. If that is refused the event is _MULTICAST_ERROR, and the
 /// program has to leave the group.
 ///
 /// Owner: the id, which keeps what the queue pair keeps. The handle stays the caller's, and is valid
-/// only for `bw_cm_detach_qp` and `bw_qp_destroy`: all other calls, including those that post and ring,
-/// return `BW_ESTATE`. A queue pair that is still on an id when the id is destroyed is destroyed with
-/// it, except for the handle.
+/// only for `bw_cm_detach_qp` and `bw_qp_destroy`: all other calls, posts and rings included, return
+/// `BW_ESTATE`. A queue pair that is still on an id when the id is destroyed is destroyed with it,
+/// except for the handle.
 /// Errors: `BW_EBUSY` if another queue pair is on the id, `BW_ESTATE` if this one is on an id,
 /// `BW_ETRANSPORT`, `BW_ENULL`.
 /// Thread: the queue pair's owner.

@@ -18,12 +18,12 @@ use std::ffi::{c_char, c_int, c_void};
 /// address, or a host name, which is resolved within this call and the timeout. `source` is a local
 /// address, or NULL. A link-local address names its interface, as in "fe80::1%eth0".
 ///
-/// If a name has several addresses, they are tried in turn, in the resolver's order: the next one when an
-/// address or its route cannot be resolved, when nothing listens at it, or when no peer responds to
-/// `bw_cm_connect` or `bw_cm_lookup`. They share the timeout. The id delivers the events of one attempt only,
-/// and the failure of the last; `bw_cm_tried` returns all. Meanwhile its channel's events have to be got, and
-/// the id's addresses change. An address that leads to another device than the first one that was resolved is
-/// not used.
+/// If a name has several addresses, they are tried in the resolver's order. The next one is tried
+/// when an address or its route cannot be resolved, or when nothing listens at it. It is also tried
+/// when no peer responds to `bw_cm_connect` or `bw_cm_lookup`. They share the timeout. The id
+/// delivers the events of one attempt only, and the failure of the last; `bw_cm_tried` returns all.
+/// Meanwhile its channel's events have to be got, and the id's addresses change. An address that
+/// leads to another device than the first one that was resolved is not used.
 ///
 /// Errors: `BW_ECONN` if there is no route, or `source` is not an address of this host; `BW_ESTATE`,
 /// `BW_EINVAL`, `BW_EOTHER` (also for a name that is not resolved), `BW_ENULL`.
@@ -124,9 +124,9 @@ unsafe fn with_or_own(
     })
 }
 
-/// Moves a queue pair, of BW_QPT_RC and on the id's device, from RESET to INIT: receives may be posted
-/// from here on, and should be before `bw_cm_connect` or `bw_cm_accept`. `access_flags` say what the
-/// peer may do.
+/// Moves a queue pair, of BW_QPT_RC and on the id's device, from RESET to INIT. Receives may be
+/// posted from here on, and should be before `bw_cm_connect` or `bw_cm_accept`. `access_flags` say
+/// what the peer may do.
 ///
 /// Errors: `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: the queue pair's owner.
@@ -206,10 +206,10 @@ pub unsafe extern "C" fn bw_cm_reject(
     guard(|| unsafe { Ok(get(id, "id")?.id.reject(private_data(data, length)?)?) })
 }
 
-/// Ends the connection, or this end of one that the peer has ended (`rdma_disconnect`): the queue pair
-/// is moved to ERR, where everything in flight is flushed and reported. BW_CM_EVENT_DISCONNECTED
-/// reports that the peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT that the queue pair can be
-/// connected again. If `qp` is NULL the queue pair on the id is used.
+/// Ends the connection, or this end of one that the peer has ended (`rdma_disconnect`). The queue
+/// pair is moved to ERR, where everything in flight is flushed and reported.
+/// BW_CM_EVENT_DISCONNECTED reports that the peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT that
+/// the queue pair can be connected again. If `qp` is NULL the queue pair on the id is used.
 ///
 /// Errors: `BW_ESTATE` if it is not connected: the queue pair is moved to ERR all the same.
 /// `BW_ETRANSPORT`, `BW_EOTHER`, `BW_ENULL`.

@@ -42,9 +42,10 @@ impl Owned for bw_listener {
     }
 }
 
-/// How long, and how often, to try to reach the peer of a link. `bw_link_retry_default` fills it. Times
-/// are nanoseconds. If attempts fail at once, for instance because nothing listens, further ones follow
-/// until the time that all of them may take has passed: `attempts` times `step_ns`, and the pauses.
+/// How long, and how often, to try to reach the peer of a link. `bw_link_retry_default` fills it.
+/// Times are nanoseconds. If attempts fail at once, for instance because nothing listens, further
+/// ones follow until the time of all attempts has passed. That time is `attempts` times `step_ns`,
+/// and the pauses.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_link_retry {
@@ -188,15 +189,16 @@ pub unsafe extern "C" fn bw_link_connect(
     }
 }
 
-/// Listens for links on this device, on a port of an IPv4 or IPv6 address, or of a host name; "0.0.0.0"
-/// means all addresses of this host, port 0 a free one. Up to `backlog` links, at least one, wait to be
-/// accepted; peers beyond that have to try again. `retry` says how long a link waits for a peer that
-/// does not connect, and should be the same as the peer's; if it is NULL the defaults are used. When
-/// the connecting end closes its link, the accepted one becomes BW_LINK_PEER_CLOSED; when its process
-/// ends without closing it, the peer is lost (BW_PEER_LOST). The peer of a link that was closed here is
-/// informed when it asks again, by a call that accepts a link or polls another link of the listener. A
-/// peer that asks after this process was restarted gives its link up with BW_PEER_RESTARTED. The port
-/// is also used for datagrams, by which connecting ends announce that they close.
+/// Listens for links on this device, on a port of an IPv4 or IPv6 address, or of a host name.
+/// "0.0.0.0" means all addresses of this host, port 0 a free one. Up to `backlog` links, at least
+/// one, wait to be accepted; peers beyond that have to try again. `retry` says how long a link
+/// waits for a peer that does not connect, and should be the same as the peer's. If it is NULL the
+/// defaults are used. When the connecting end closes its link, the accepted one becomes
+/// BW_LINK_PEER_CLOSED; when its process ends without closing it, the peer is lost (BW_PEER_LOST).
+/// The peer of a link that was closed here is informed when it asks again. A call that accepts a
+/// link, or polls another link of the listener, informs it. A peer that asks after this process was
+/// restarted gives its link up with BW_PEER_RESTARTED. The port is also used for datagrams, by
+/// which connecting ends announce that they close.
 ///
 /// Owner: the caller, until `bw_listener_destroy`. It keeps the device.
 /// Errors: `BW_ECONN` (the port is taken, or the address is not one of this host), `BW_EINVAL`,
@@ -226,11 +228,11 @@ pub unsafe extern "C" fn bw_listener_create(
     }
 }
 
-/// Limits the links that were accepted and are not connected yet to `handshakes`, at least one: while
-/// there are as many, further ones wait in the backlog. One that is not connected within `within_ns`
-/// nanoseconds after it was accepted, for example because its peer is silent, is given up
-/// (`BW_LINK_GAVE_UP`), and makes room for the next. By default 256, and 10 s. Links have to be polled to
-/// connect.
+/// Limits the links that were accepted and are not connected yet to `handshakes`, at least one.
+/// While there are as many, further ones wait in the backlog. One that is not connected within
+/// `within_ns` nanoseconds after it was accepted is given up (`BW_LINK_GAVE_UP`), and makes room
+/// for the next. An example is a link with a silent peer. By default 256, and 10 s. Links have to
+/// be polled to connect.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the listener's owner.
@@ -271,9 +273,10 @@ pub unsafe extern "C" fn bw_listener_fd(listener: *const bw_listener) -> c_int {
     guard(|| unsafe { Ok(get(listener, "listener")?.listener.as_fd().as_raw_fd()) })
 }
 
-/// If `awake` is not 0, ends every wait of `bw_link_accept` and `bw_link_set_accept` on the listener, and every later one that would sleep, with
-/// `BW_EWOKEN`; peers that have asked for a link are still accepted. If it is 0, waits sleep again. So a
-/// program lets the listener's owner return before it destroys the listener, whichever comes first.
+/// If `awake` is not 0, ends every wait of `bw_link_accept` and `bw_link_set_accept` on the
+/// listener, and every later one that would sleep, with `BW_EWOKEN`. Peers that have asked for a
+/// link are still accepted. If it is 0, waits sleep again. So a program lets the listener's owner
+/// return before it destroys the listener, whichever comes first.
 ///
 /// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 ///
@@ -286,10 +289,10 @@ pub unsafe extern "C" fn bw_listener_wake(listener: *const bw_listener, awake: c
 }
 
 /// Creates a link with the next peer that has asked for one, and waits for one up to `timeout_ms`
-/// milliseconds; 0 does not wait, UINT32_MAX waits forever. The link connects as it is polled. If a
-/// peer is there, but cannot be accepted for want of descriptors or memory, the error names the limit, and the peer
-/// asks again. If the link cannot be created, the peer's link ends, with the error number. A signal handler does not
-/// end a wait with a limit, which goes on for the time that is left.
+/// milliseconds. 0 does not wait, UINT32_MAX waits forever. The link connects as it is polled. If a
+/// peer cannot be accepted for want of descriptors or memory, the error names the limit, and the peer
+/// asks again. If the link cannot be created, the peer's link ends, with the error number. A signal
+/// handler does not end a wait with a limit, which goes on for the time that is left.
 ///
 /// Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
 /// Errors: `BW_EAGAIN` if no peer has asked in this time, `BW_EINTR` when a signal handler has interrupted a wait

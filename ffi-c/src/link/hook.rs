@@ -138,12 +138,12 @@ pub(super) unsafe fn at_home<'a>(link: *mut bw_link) -> Result<&'a mut Link, Fai
     }
 }
 
-/// Sets the function `hook` that is called, with `context`, at each fault of the link when it is found;
-/// NULL: none. A peer that closes its link in an orderly shutdown is not a fault. The hook is called
-/// without a lock held, within `bw_link_poll`, `bw_link_report_fault` and `bw_link_drain`, or by the recovery
-/// thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return. While a thread
-/// recovers the link the previous hook may still be called until the thread checks; its `context` has
-/// to stay valid until the link is BW_LINK_READY or has ended.
+/// Sets the function `hook` that is called, with `context`, at each fault of the link when it is
+/// found; NULL: none. A peer that closes its link in an orderly shutdown is not a fault. The hook
+/// is called without a lock held, within `bw_link_poll`, `bw_link_report_fault` and
+/// `bw_link_drain`, or by the recovery thread with BW_RECOVER_IN_THREAD. It must not use the link,
+/// and has to return. While a thread recovers the link the previous hook may still be called until
+/// the thread checks. Its `context` has to stay valid until the link is BW_LINK_READY or has ended.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the link's owner.
@@ -183,9 +183,9 @@ pub unsafe extern "C" fn bw_link_set_on_fault(
 }
 
 /// Sets the function `hook` that is called, with `context`, when a recovery of the link has ended,
-/// whether it succeeded or not, and when the link is connected for the first time; NULL: none. It is
-/// not called when the peer closes a link that works: `bw_link_get_state` then returns
-/// BW_LINK_PEER_CLOSED. Otherwise as `bw_link_on_fault`.
+/// whether it succeeded or not. It is also called when the link is connected for the first time.
+/// NULL: none. It is not called when the peer closes a link that works: `bw_link_get_state` then
+/// returns BW_LINK_PEER_CLOSED. Otherwise as `bw_link_on_fault`.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the link's owner.
@@ -223,9 +223,9 @@ pub unsafe extern "C" fn bw_link_set_on_recovered(
     })
 }
 
-/// Called with an asynchronous event that concerns no link: its number (`bw_event_type`, or one that
-/// this library does not know), the kind of object that it is about (`bw_element`) and the object's
-/// number. It has been acknowledged. For an unknown event the last two are 0.
+/// Called with an asynchronous event that concerns no link. The arguments are its number
+/// (`bw_event_type`, or one that this library does not know), the kind of its object (`bw_element`)
+/// and the object's number. It has been acknowledged. For an unknown event the last two are 0.
 pub type bw_event_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, event_type: u32, element: u32, number: u32)>;
 
@@ -263,8 +263,8 @@ pub unsafe extern "C" fn bw_device_set_event_hook(
 }
 
 /// Acknowledges an event that the program took itself by `bw_get_async_event`, and passes it to the
-/// links of the device that it concerns; other events go to the hook of `bw_device_set_event_hook`. The handle
-/// is destroyed.
+/// links of the device that it concerns. Other events go to the hook of `bw_device_set_event_hook`.
+/// The handle is destroyed.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.

@@ -45,8 +45,9 @@ pub struct bw_link_init {
     pub memory_length: u64,
     /// Its rkey.
     pub memory_rkey: u32,
-    /// Number of polls that find nothing between two checks of the exchange, the asynchronous events and
-    /// the deadlines, which take system calls. 64 polls that find something count as one. 0 means 1.
+    /// Number of polls that find nothing between two checks of the exchange, the asynchronous
+    /// events and the deadlines. The checks take system calls. 64 polls that find something count
+    /// as one. 0 means 1.
     pub check_every: u32,
     /// Maximum number of recovery steps in one poll: each may be a call of the device's driver. 0 means
     /// 1.
@@ -86,12 +87,12 @@ pub struct bw_link_init {
     pub dump_entries: u32,
     /// Bits of `bw_dump_flags` for that dump.
     pub dump_flags: u32,
-    /// How long a recovery may take in total, with all attempts and delays: after that the link is
+    /// How long a recovery may take in total, with all attempts and delays. After that the link is
     /// given up, even if the times above would allow more. Within `recovery_ns + step_ns`, 20 s by
-    /// default, after the fault the link is BW_LINK_READY again, or has ended and every outcome can be
-    /// polled, provided that it is polled meanwhile, or recovers in a thread, and that no hook blocks.
-    /// A request is not posted again later than `recovery_ns` after a connection first failed with it
-    /// in flight.
+    /// default, after the fault the link is BW_LINK_READY again, or has ended and every outcome can
+    /// be polled. This requires that it is polled meanwhile, or recovers in a thread, and that no
+    /// hook blocks. A request is not posted again later than `recovery_ns` after a connection first
+    /// failed with it in flight.
     pub recovery_ns: u64,
     /// How long a send may be in flight while the link works; 0: without a limit. One that takes
     /// longer is a fault of the link (BW_DEADLINE_MISSED), which then recovers, and posts it again or
@@ -101,7 +102,7 @@ pub struct bw_link_init {
     pub request_deadline_ns: u64,
     /// How soon the loss of the peer is detected, at the latest, while nothing is in flight; 0: not
     /// before something is posted. A link that was idle for half of this time sends an empty RDMA
-    /// WRITE; if that is not acknowledged in the other half the link has a fault
+    /// WRITE. If that is not acknowledged in the other half, the link has a fault
     /// (BW_KEEP_ALIVE_MISSED) and recovers. It is not reported, and takes a place in the send queue
     /// until it completes.
     pub keep_alive_ns: u64,

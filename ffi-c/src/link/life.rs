@@ -90,8 +90,8 @@ pub struct bw_link_info {
     pub unreported: u32,
     /// Why the link has ended; empty while it has not.
     pub why: [c_char; BW_WHY_MAX],
-    /// Of a link of a set with `srq_max_held`: blocks of the shared receive queue that its messages hold,
-    /// returned ones included that the set has not posted again yet. Otherwise 0.
+    /// Of a link of a set with `srq_max_held`: blocks of the shared receive queue that its messages
+    /// hold. They include returned blocks that the set has not posted again yet. Otherwise 0.
     pub held: u32,
     /// 0.
     pub reserved: u32,
@@ -168,8 +168,9 @@ pub unsafe extern "C" fn bw_link_query(link: *mut bw_link, info: *mut bw_link_in
     })
 }
 
-/// Writes the address of the link's peer, of at most `BW_ADDR_MAX` characters including its NUL, and its port: of
-/// its end of the TCP connection, or the one that the communication manager connects with.
+/// Writes the address of the link's peer, of at most `BW_ADDR_MAX` characters including its NUL,
+/// and its port. It is the address of its end of the TCP connection, or the address that the
+/// communication manager connects with.
 ///
 /// Errors: `BW_ESTATE` for a link of `bw_link_create_pair`, or if it is not known yet or not any more,
 /// `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
@@ -312,12 +313,13 @@ pub unsafe extern "C" fn bw_link_fd(link: *const bw_link) -> c_int {
     guard(|| unsafe { get(link, "link")?.link.fd().ok_or_else(sleepless) })
 }
 
-/// Arms the link, so that the program can sleep: arm it, poll it until a poll finds nothing, then sleep
-/// until the descriptor of `bw_link_fd` is readable, whatever the link's state. What concerns the link
-/// after this call makes the descriptor readable, or is found by those polls: completions, messages of
-/// the peer, asynchronous events, the end of a recovery in a thread; a poll that leaves something to
-/// do, such as the one in which the link becomes BW_LINK_READY; and, unless the device's clock is
-/// virtual, a deadline that has passed (`bw_link_time_left`). What was there before the call does not.
+/// Arms the link, so that the program can sleep. Arm it, poll it until a poll finds nothing, then
+/// sleep until the descriptor of `bw_link_fd` is readable, whatever the link's state. From this
+/// call on, completions, messages of the peer and asynchronous events make the descriptor readable,
+/// or those polls find them. So does the end of a recovery in a thread. So does a poll that leaves
+/// something to do, such as the poll in which the link becomes BW_LINK_READY. So does a deadline
+/// that has passed (`bw_link_time_left`), unless the device's clock is virtual. Completions and
+/// events from before the call do not.
 /// Errors: `BW_EUNSUPPORTED` without `bw_link_init.sleeps`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
@@ -333,10 +335,10 @@ pub unsafe extern "C" fn bw_link_arm(link: *mut bw_link) -> c_int {
     })
 }
 
-/// Writes for how many nanoseconds of the device's clock the program may sleep at most before it polls
-/// the link, if it sleeps on something other than `bw_link_fd`: by then a step of a recovery has to be
-/// given up or retried, or the device needs attention. UINT64_MAX if there is no such deadline, as for
-/// a link that a thread recovers.
+/// Writes for how many nanoseconds of the device's clock the program may sleep before it polls the
+/// link. It is for programs that sleep on something other than `bw_link_fd`. By then a step of a
+/// recovery has to be given up or retried, or the device needs attention. UINT64_MAX if there is no
+/// such deadline, as for a link that a thread recovers.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the link's owner.
@@ -360,9 +362,9 @@ pub(super) fn sleepless() -> Failure {
     )
 }
 
-/// Makes the link recover as if it had found `fault` itself: for what the program knows and the link
-/// does not, such as an event of the communication manager. While a thread recovers the link, that
-/// thread takes the fault into account when it next checks.
+/// Makes the link recover as if it had found `fault` itself. This is for faults that only the
+/// program can notice, such as an event of the communication manager. While a thread recovers the
+/// link, that thread takes the fault into account when it next checks.
 ///
 /// Errors: `BW_EINVAL` as for `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the link's owner.

@@ -38,7 +38,7 @@ use hw::link::{Exchange, Link, pair};
 use init::{Checked, bw_link_init};
 use std::ffi::c_int;
 
-/// A reliable connection with its queue pair and completion queue, which recovers from faults together
+/// A reliable connection with its queue pair and completion queue. It recovers from faults together
 /// with the link at its other end, and reports the outcome of every request once.
 #[derive(Debug)]
 pub struct bw_link {
@@ -99,9 +99,9 @@ pub unsafe extern "C" fn bw_link_create(
     }
 }
 
-/// Creates two links in one process that are connected with each other, as `bw_link_create` does, but
-/// without TCP: each connects as it is polled, by one thread or by two. Where an init is NULL the
-/// defaults are used. When the call fails both handles are NULL.
+/// Creates two links in one process that are connected with each other, as `bw_link_create` does,
+/// but without TCP. Each connects as it is polled, by one thread or by two. Where an init is NULL
+/// the defaults are used. When the call fails both handles are NULL.
 ///
 /// Owner: the caller, of both, until `bw_link_destroy`. They keep their protection domains.
 /// Errors: those of `bw_link_create`.

@@ -31,15 +31,15 @@ pub enum bw_outcome {
 pub enum bw_doubt {
     /// It is not in doubt.
     BW_DOUBT_NONE = 0,
-    /// Executed or not: no acknowledgement arrived, and the request is after the last one known to be
-    /// executed and before the first one known not to be.
+    /// Executed or not: no acknowledgement arrived. The request is after the last one that was
+    /// certainly executed and before the first one that certainly was not.
     BW_DOUBT_NO_ANSWER = 1,
     /// A READ or atomic that was executed. Its result did not arrive, and that of an atomic is lost for
     /// good.
     BW_DOUBT_RESULT_LOST = 2,
     /// Executed or not: completions of the peer were lost, so that its count is a lower bound.
     BW_DOUBT_PEER_LOST_COUNT = 3,
-    /// Executed or not: the peer's count contradicts what is known at this end.
+    /// Executed or not: the peer's count contradicts the record of this end.
     BW_DOUBT_COUNT_CONTRADICTS = 4,
     /// Executed or not: the peer can no longer be asked.
     BW_DOUBT_PEER_GONE = 5,

@@ -21,8 +21,8 @@ use std::ffi::{c_int, c_void};
 pub enum bw_replay {
     /// Report its outcome to the program.
     BW_REPLAY_NEVER = 0,
-    /// Post it again if posting it twice has the same effect as posting it once: requests that were not
-    /// executed, and READs in doubt after which nothing was executed.
+    /// Post it again if posting it twice has the same effect as posting it once. These are requests
+    /// that were not executed, and READs in doubt after which nothing was executed.
     BW_REPLAY_IF_SAFE = 1,
     /// As BW_REPLAY_IF_SAFE, and also WRITEs and READs in doubt: their target and source do not change
     /// meanwhile, or a change does no harm. SENDs, WRITEs with immediate data, and atomics that may
@@ -167,10 +167,11 @@ impl<L: Target> Stage for Staging<'_, L> {
     }
 }
 
-/// `bw_link_post_send` for requests of `size` bytes: posts the `num` send requests of the array `wr`, in
-/// order, as `bw_post_send` does. `replay`, a `bw_replay`, applies to all of them. A window bound by BIND_MW belongs to the queue pair, which a
-/// recovery resets or replaces: create another window then, bind it, and send the peer its key. Do the
-/// same after a bind whose outcome is not BW_OUTCOME_EXECUTED, as the window's key is then unknown.
+/// `bw_link_post_send` for requests of `size` bytes: posts the `num` send requests of the array
+/// `wr`, in order, as `bw_post_send` does. `replay`, a `bw_replay`, applies to all of them. A
+/// window bound by BIND_MW belongs to the queue pair, which a recovery resets or replaces. Create
+/// another window then, bind it, and send the peer its key. Do the same after a bind whose outcome
+/// is not BW_OUTCOME_EXECUTED, as the window's key is then unknown.
 ///
 /// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`,
 /// `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE with an operation that sends no
@@ -435,11 +436,11 @@ pub unsafe extern "C" fn bw_link_ring_sq(link: *mut bw_link) -> c_int {
 }
 
 /// `bw_link_post_recv` for requests of `size` bytes: posts the `num` receives of the array `wr`, in
-/// order, as `bw_post_recv` does. A link posts them
-/// again when it recovers: each is reported once, when a message has arrived, or when the link ends.
-/// They may be posted before the link is connected for the first time, and should be: at any time, even
-/// after it has been polled, and as many as the receive queue has room for. Until then the link rings
-/// the doorbell for them itself. During later recoveries they are refused, as sends are.
+/// order, as `bw_post_recv` does. A link posts them again when it recovers: each is reported once,
+/// when a message has arrived, or when the link ends. They may be posted before the link is
+/// connected for the first time, and should be. They may be posted at any time, even after it has
+/// been polled, and as many as the receive queue has room for. Until then the link rings the
+/// doorbell for them itself. During later recoveries they are refused, as sends are.
 ///
 /// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_EINVAL`
 /// (`reserved` is not 0), `BW_ENULL`, `BW_ESIZE`.

@@ -19,8 +19,9 @@ use std::time::Duration;
 
 /// How `bw_link_wait` and `bw_link_set_wait` wait. `bw_wait_default` fills it.
 ///
-/// A thread that sleeps is woken some microseconds, or tens of them, after a completion; one that polls sees it at
-/// once, and uses its processor up. So the thread polls first, for about as long as waking takes.
+/// A thread that sleeps is woken some microseconds, or tens of them, after a completion. A thread
+/// that polls takes it at once, and uses its processor up. So the thread polls first, for about as
+/// long as waking takes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_wait {
@@ -115,11 +116,12 @@ pub unsafe extern "C" fn bw_wait_default(wait: *mut bw_wait, size: usize) -> c_i
     guard(|| unsafe { sized::fill(wait, size) })
 }
 
-/// `bw_link_wait` for outcomes of `size` bytes: polls the link, and waits until there is an outcome, or the link's
-/// state has changed: it polls for a while, then arms the link and sleeps, and so on until the time is over.
-/// Returns the number of outcomes, as `bw_link_poll` does, which is 0 when the state has changed, a descriptor of
-/// the program is readable, or the time is over. It requires `bw_link_init.sleeps`. If `wait` is NULL the defaults
-/// are used.
+/// `bw_link_wait` for outcomes of `size` bytes: polls the link, and waits until there is an
+/// outcome, or the link's state has changed. It polls for a while, then arms the link and sleeps,
+/// and so on until the time is over.
+/// Returns the number of outcomes, as `bw_link_poll` does. It is 0 when the state has changed, a
+/// descriptor of the program is readable, or the time is over. It requires `bw_link_init.sleeps`.
+/// If `wait` is NULL the defaults are used.
 ///
 /// Errors: `BW_EINVAL` (a `max` of 0 or less, a negative descriptor), `BW_EUNSUPPORTED` (a link that was not made
 /// to sleep on), `BW_EINTR` when a signal handler has interrupted the sleep of a wait that has no limit (one with a
@@ -167,9 +169,10 @@ pub unsafe extern "C" fn bw_link_wait_sized(
     }
 }
 
-/// If `awake` is not 0, ends every wait of `bw_link_wait` on the link, and every later one that would sleep, with
-/// `BW_EWOKEN`; outcomes that are there are still returned. If it is 0, waits sleep again. So a
-/// program lets the link's owner return before it destroys the link, whichever comes first.
+/// If `awake` is not 0, ends every wait of `bw_link_wait` on the link, and every later one that
+/// would sleep, with `BW_EWOKEN`. Outcomes that are there are still returned. If it is 0, waits
+/// sleep again. So a program lets the link's owner return before it destroys the link, whichever
+/// comes first.
 ///
 /// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 ///
@@ -226,9 +229,10 @@ pub unsafe extern "C" fn bw_link_set_wait_sized(
     }
 }
 
-/// If `awake` is not 0, ends every wait of `bw_link_set_wait` on the set, and every later one that would sleep, with
-/// `BW_EWOKEN`; outcomes and changes that are there are still returned. If it is 0, waits sleep again. So a
-/// program lets the set's owner return before it destroys the set, whichever comes first.
+/// If `awake` is not 0, ends every wait of `bw_link_set_wait` on the set, and every later one that
+/// would sleep, with `BW_EWOKEN`. Outcomes and changes that are there are still returned. If it is
+/// 0, waits sleep again. So a program lets the set's owner return before it destroys the set,
+/// whichever comes first.
 ///
 /// It allocates nothing, takes no lock and does not change `bw_last_error`: a signal handler may call it.
 ///

@@ -79,7 +79,7 @@ pub fn generate() -> String {
         Blame,
         "bw_blame",
         "BW_BLAME_",
-        "Who most likely caused a fault."
+        "The part that most likely caused a fault."
     );
     constants!(
         to,

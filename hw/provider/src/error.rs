@@ -131,7 +131,7 @@ pub enum Error {
     /// RESET removes all requests and completions of the queue pair, so it has a call of its own.
     #[error(
         "RESET clears the queues and their completions: use the reset call of the queue pair, \
-         which reports what was cleared"
+         which reports the cleared requests"
     )]
     ResetByModify,
     /// The queue pair is not in RESET.
@@ -170,7 +170,7 @@ pub enum Error {
     },
     /// The XRC domain of a file exists although it must not, or does not exist although it must.
     #[error("{}", if *.exists {
-        "the file has an XRC domain already: open that one, or name another file"
+        "the file has an XRC domain already: open that domain, or name another file"
     } else {
         "no process has an XRC domain of this file: open it with the flag to create one"
     })]
@@ -179,13 +179,15 @@ pub enum Error {
         exists: bool,
     },
     /// An XRC target that was opened by its number cannot be taken to RESET: only its creator can do that.
-    #[error("XRC target {qpn:#x} was opened by its number: only who created it takes it to RESET")]
+    #[error("XRC target {qpn:#x} was opened by its number: only its creator takes it to RESET")]
     ResetOfOpened {
         /// Its number.
         qpn: u32,
     },
     /// The device has failed and executes nothing any more.
-    #[error("the device has failed (DEVICE_FATAL): destroy what is left on it, and open another")]
+    #[error(
+        "the device has failed (DEVICE_FATAL): destroy the objects left on it, and open another"
+    )]
     DeviceFatal,
     /// A fault script specifies success as a fault.
     #[error("a request cannot fail with the status SUCCESS: name another, or leave the step out")]

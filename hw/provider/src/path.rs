@@ -60,9 +60,8 @@ impl PathAttr {
     /// The error for a queue pair or a device whose UDP source port cannot be set.
     pub const NO_UDP_SPORT: Error = Error::Unsupported {
         what: "set the UDP source port of this queue pair",
-        instead: "only RC and UC queue pairs of ConnectX devices (RoCE, libmlx5 of rdma-core 33 or later), \
-                  of Soft-RoCE and of the software HCA have that; leave udp_sport out, or name a \
-                  flow_label, which many devices take the port from",
+        instead: "only RC and UC queue pairs of ConnectX (RoCE, libmlx5 of rdma-core 33 or later), \
+                  Soft-RoCE and the software HCA do; leave udp_sport out, or set flow_label",
     };
 
     /// Whether a field of the GRH is set.

@@ -206,7 +206,7 @@ const PLAIN_OTHERWISE: [(&str, &str); 5] = [
 ];
 
 const NOT_POSTED: &str = "libibverbs refuses a misaligned atomic: LOC_QP_OP_ERR";
-const NOT_RUNG: &str = "what was posted in SQD waits in RTS until more is posted";
+const NOT_RUNG: &str = "requests posted in SQD wait in RTS until more are posted";
 
 fn open() -> Device {
     let name = std::env::var(DEVICE).expect("the name of a device");

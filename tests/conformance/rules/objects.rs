@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 rules! {
-    "objects", "What is refused when objects are made.", needs [Rc];
+    "objects", "Attributes that are refused when objects are made.", needs [Rc];
     a_device_reports_its_limits: "ibv_query_device(3)",
         "Every limit of the device is at least one.";
     cq_of_no_entries_is_refused: "ibv_create_cq(3)",

@@ -12,7 +12,7 @@ use bellwire_tests::fixture::*;
 use std::sync::atomic::Ordering;
 
 rules! {
-    "operations::rc", "What arrives, and what is reported of it.", needs [Rc];
+    "operations::rc", "Data that arrives, and its completions.", needs [Rc];
     send_completes_on_both_sides: "IBTA vol. 1, 9.4.1",
         "A SEND consumes the peer's next receive; both complete, as SEND and as RECV.";
     send_without_immediate_brings_none: "ibv_poll_cq(3)",

@@ -23,9 +23,8 @@ const SOFT: &str = "# Fault matrix\n\n\
          Six requests are posted at once, and the fault befalls the third: a SEND, a WRITE, a READ or \
          an atomic. A row shows what became of it, and of a SEND, a WRITE and a READ behind it where the \
          third was a SEND, under `Replay::Surface`. Every row is run under `IfSafe` and `Anyway` as \
-         well. In every row each request is reported once, what is reported agrees with the device's \
-         journal, memory is what the journal makes it, all buffers come back, and unless the links were given \
-         up messages flow both ways afterwards. `works on`: no new connection. What each fault means: \
+         well. In every row each request is reported once, the reports and the memory agree with the device's journal, \
+         and all buffers come back. Unless the links were given up, messages flow both ways afterwards. `works on`: no new connection. What each fault means: \
          [faults](faults.md).\n";
 
 const CONNECTX: &str = "# Fault matrix of ConnectX devices\n\n\
@@ -110,7 +109,7 @@ pub fn compare(page: &mut Page) {
     let about = format!(
         "\n{same} rows came out as on the software HCA, {other}. Not here, for no syndrome says them: {}. A \
          device that meant one of them would say it by a syndrome without a name, which is GENERAL_ERR. Where \
-         the device breaks the stand-in flushes what is in flight, with FATAL_ERR in reserved bytes; a real \
+         the device breaks the stand-in flushes the requests in flight, with FATAL_ERR in reserved bytes; a real \
          one may report nothing, which `tests/tests/link/device/stand_in.rs` has.\n",
         lacking.join(", ")
     );

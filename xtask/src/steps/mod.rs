@@ -106,7 +106,7 @@ const NVMF: (&str, &str) = (
 );
 
 /// Every step. Two run at a time: of those that may start, the first of these.
-const STEPS: [Step; 31] = [
+const STEPS: [Step; 32] = [
     step(
         "tools",
         "install what other steps need of rustup and cargo",
@@ -127,6 +127,7 @@ const STEPS: [Step; 31] = [
         .builds(&["debug"]),
     step("fmt", "formatting", style::fmt),
     step("hygiene", "what must not be committed", style::hygiene),
+    step("prose", "plain English, and its spelling", style::prose),
     step(
         "publish",
         "pack the crates that are published",

@@ -4,7 +4,8 @@ use anyhow::Result;
 
 use super::tools;
 use crate::{
-    command::{command, output_of, shown, stream},
+    command::{GIT, command, output_of, shown, stream},
+    prose,
     run::{Run, Skip},
     workspace::Workspace,
 };
@@ -56,9 +57,11 @@ pub fn features(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
+pub fn prose(_: &Workspace) -> Result<Run> {
+    prose::prose()
+}
+
 pub fn hygiene(_: &Workspace) -> Result<Run> {
-    // The checkout may belong to another user than the one who tests it.
-    const GIT: &str = "git -c safe.directory=*";
     if output_of(&format!("{GIT} rev-parse --git-dir")).is_none() {
         return Err(Skip::lacking(
             "git sees no checkout here",

@@ -133,7 +133,7 @@ pub enum Doubt {
     ResultLost,
     /// May have been executed: the peer lost completions, so its count is a lower bound.
     PeerLostCount,
-    /// May have been executed: the peer's count contradicts what is known at this end.
+    /// May have been executed: the peer's count contradicts this end's.
     CountContradicts,
     /// May have been executed: the peer cannot be asked any more.
     PeerGone,
@@ -160,7 +160,7 @@ impl Doubt {
             }
             Self::ResultLost => "it was executed, and its result did not arrive",
             Self::PeerLostCount => "the peer lost completions of the receives that would show it",
-            Self::CountContradicts => "the peer's count of receives contradicts what is known here",
+            Self::CountContradicts => "the peer's count of receives contradicts this end's record",
             Self::PeerGone => "the peer is gone and cannot say",
             Self::Local => {
                 "a local operation that may have been done before the queue pair stopped"

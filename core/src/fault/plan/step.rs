@@ -45,7 +45,7 @@ steps! {
     /// completed. After the deadline the plan continues, and the ring accounts for the requests that were not
     /// reported.
     Drain = "drain",
-        "Nothing: the recovery goes on, and the ring accounts for what was not reported.";
+        "Nothing: the recovery goes on, and the ring accounts for the requests that were not reported.";
     /// Poll until every request in the send queue of a queue pair in SQE was reported.
     DrainSend = "drain the send queue",
         "Nothing: the recovery goes on.";

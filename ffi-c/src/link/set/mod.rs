@@ -214,9 +214,9 @@ pub unsafe extern "C" fn bw_link_set_init_default(
 /// links, and one descriptor wakes for all of them. If
 /// `init` is NULL the defaults are used.
 ///
-/// A fault of one link leaves the others as they are. A fault of a completion queue, or of the shared receive
-/// queue, is a fault of every link on it: each is reported its outcomes, the queue is replaced, and all
-/// connect again.
+/// A fault of one link leaves the others as they are. A fault of a completion queue, or of the
+/// shared receive queue, is a fault of every link on it. Each link is reported its outcomes, the
+/// queue is replaced, and all connect again.
 ///
 /// Owner: the caller, until `bw_link_set_destroy`. It keeps the protection domain, and the slab.
 /// Errors: `BW_ELIMIT`, `BW_EINVAL` (also a slab without a free block of that size), `BW_EFOREIGN` (a slab of
@@ -257,13 +257,13 @@ pub unsafe extern "C" fn bw_link_set_destroy(set: *mut bw_link_set) -> c_int {
     guard(|| unsafe { waits::take(set, "set") })
 }
 
-/// Adds a link to the set, with the one that the peer creates from the other end of the TCP connection, as
-/// `bw_link_create` does: a plain link, or one of a set. It connects as the set is polled. `*link` is set to
-/// its handle. Of `init`, `recover_in`, `check_every`, `cq_entries` and `sleeps` are ignored: the set
-/// decides.
+/// Adds a link to the set, with the one that the peer creates from the other end of the TCP
+/// connection, as `bw_link_create` does. The peer's link is a plain link, or one of a set. It
+/// connects as the set is polled. `*link` is set to its handle. Of `init`, `recover_in`,
+/// `check_every`, `cq_entries` and `sleeps` are ignored: the set decides.
 ///
-/// `conn` is an empty handle from here on, which still has to be destroyed, as after `bw_link_create`; not
-/// if the call fails with an error of the arguments.
+/// `conn` is an empty handle from here on, which still has to be destroyed, as after
+/// `bw_link_create`. This is not so if the call fails with an error of the arguments.
 ///
 /// Errors: `BW_ELIMIT` (the set has all the links that it was created for), `BW_EBUSY` (its completion
 /// queue is being replaced: poll it, then call again), `BW_ECONN` (a link has the connection already),
@@ -508,10 +508,10 @@ pub unsafe extern "C" fn bw_link_set_close(
     })
 }
 
-/// Removes a link from the set, at once: its handle is of no link from here on. Outcomes that were not
-/// reported yet are lost, and the memory of its requests belongs to the program again: close it first, and
-/// poll until it has ended, to get them. Blocks of a shared receive queue that the program holds stay its own.
-/// The peer's link ends.
+/// Removes a link from the set, at once: its handle is of no link from here on. Outcomes that were
+/// not reported yet are lost, and the memory of its requests belongs to the program again. To get
+/// them, close it first, and poll until it has ended. Blocks of a shared receive queue that the
+/// program holds stay its own. The peer's link ends.
 ///
 /// Errors: `BW_ENOLINK`, `BW_ENULL`.
 /// Thread: the set's owner.

@@ -45,9 +45,9 @@ impl bw_link_set_wc {
     }
 }
 
-/// `bw_link_set_poll` for outcomes of `size` bytes: polls up to `max` outcomes of all links of the set into
-/// the array `wc`, and returns how many there were. Never waits. Polls also connect and recover the links,
-/// a few in each: without polls none of this happens.
+/// `bw_link_set_poll` for outcomes of `size` bytes: polls up to `max` outcomes of all links of the
+/// set into the array `wc`. Returns how many there were. Never waits. Polls also connect and
+/// recover the links, a few in each: without polls none of this happens.
 ///
 /// The link of a completion is found by a table, whatever the number of links.
 ///
@@ -83,8 +83,9 @@ pub unsafe extern "C" fn bw_link_set_poll_sized(
     })
 }
 
-/// Returns 1, and sets `*link` to a link whose state has changed since this last returned it, and `*state`
-/// to its present state, a `bw_link_state`: connected, for the first time or again, recovering, or ended.
+/// Returns 1, and sets `*link` to a link whose state has changed since this last returned it, and
+/// `*state` to its present state, a `bw_link_state`. The state is connected, for the first time or
+/// again, recovering, or ended.
 /// Returns 0 if there is none. Call it after polls; a link that has ended takes room until it is removed.
 ///
 /// Errors: `BW_ENULL`.
@@ -115,10 +116,10 @@ pub unsafe extern "C" fn bw_link_set_next_change(
 pub type bw_link_set_wc_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, wc: *const bw_link_set_wc)>;
 
-/// Closes all links of the set, and polls until each has ended and everything has been reported, or the
-/// timeout expires: then the rest ends at once, and what is known is reported. When this returns the memory
-/// of all requests belongs to the program again. The links stay in the set. `report` and `retired` as for
-/// `bw_link_drain`.
+/// Closes all links of the set, and polls until each has ended and everything has been reported, or
+/// the timeout expires. Then the rest ends at once, and the known outcomes are reported. When this
+/// returns the memory of all requests belongs to the program again. The links stay in the set.
+/// `report` and `retired` as for `bw_link_drain`.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the set's owner. Not from a hook.
@@ -172,8 +173,8 @@ pub unsafe extern "C" fn bw_link_set_fd(set: *const bw_link_set) -> c_int {
     guard(|| unsafe { waitable(&get(set, "set")?.set) })
 }
 
-/// Prepares the set for sleep, as `bw_link_arm` does for one link: arm it, poll it until a poll finds
-/// nothing, and sleep until the descriptor is readable. Once for all links.
+/// Prepares the set for sleep, as `bw_link_arm` does for one link. Arm it, poll it until a poll
+/// finds nothing, and sleep until the descriptor is readable. Once for all links.
 ///
 /// Errors: `BW_EUNSUPPORTED`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: the set's owner.

@@ -94,7 +94,7 @@ fn terms(to: &mut String) {
     to.push_str("## The words\n\n");
     terms! {
         Scope "Breaks: how far it reaches"
-        Blame "To blame: who most likely caused it"
+        Blame "To blame: the part that most likely caused it"
         Retry "Again: whether the same request, or call, can succeed if it is tried again"
         Execution "At the peer: what it says of the request there"
         Recovery "Recovery: what makes work possible again"
@@ -140,7 +140,7 @@ fn statuses(to: &mut String) {
     to.push_str(
         "## Completion statuses\n\n\
          `ibv_wc_status`: `IBV_WC_…`, `BW_WC_…`, `fault::WcStatus`. First what holds for a SEND or \
-         WRITE on a reliable connection (RC, XRC, DC), then what is otherwise. Of receives it says \
+         WRITE on a reliable connection (RC, XRC, DC), then the differences. Of receives it says \
          nothing about the peer's request: its sender has a status of its own. A number that is not \
          here is taken for GENERAL_ERR.\n\n",
     );

@@ -51,7 +51,7 @@ impl fmt::Display for JoinError {
         match self {
             Self::Full { links } => write!(
                 f,
-                "the set has all {links} links that it was created for: remove those that have ended, or \
+                "the set has all {links} links that it was created for: remove links that have ended, or \
                  create a larger set"
             ),
             Self::Recovering => f.write_str(
