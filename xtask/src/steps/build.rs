@@ -36,6 +36,10 @@ pub fn no_std(_: &Workspace) -> Result<Run> {
         "cargo build -p bellwire-core --release --target {}",
         tools::BARE_TARGET
     )));
+    run.command(&mut command(&format!(
+        "cargo check -p bellwire-roce --no-default-features --target {}",
+        tools::BARE_TARGET
+    )));
     // Its barriers are others.
     run.command(&mut command(&format!(
         "cargo check -p bellwire-core --target {}",

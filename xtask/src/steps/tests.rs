@@ -116,6 +116,12 @@ pub fn build_examples() -> Command {
     command(&format!("cargo build {all}"))
 }
 
+/// Builds the example of RoCE v2 without a device, where [`build_examples`] puts the others.
+pub fn build_roce_example() -> Command {
+    let packages = optimized!("-p bellwire-roce --example roce_pingpong");
+    command(&format!("cargo build {packages}"))
+}
+
 /// Where [`build_examples`] puts the examples, in the target folder.
 pub const EXAMPLES_BUILT: &str = "optimized/examples";
 

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use super::{
     aarch64, bless,
     c::{Installed, NVMF_SOURCE},
-    tests::{EXAMPLES_BUILT, build_examples, optimized},
+    tests::{EXAMPLES_BUILT, build_examples, build_roce_example, optimized},
     tools::{NVMF, NVMF_GUEST, need_packages},
 };
 use crate::{
@@ -332,6 +332,12 @@ fn programs(
             script.env("BELLWIRE_EXAMPLES", &built);
             checks.push((script, Status(0)));
         }
+    }
+    if run.command(&mut build_roce_example()) {
+        let built = workspace.root().join(workspace.target(EXAMPLES_BUILT));
+        let mut script = command("sh xtask/src/vm/roce.sh");
+        script.arg(built.join("roce_pingpong"));
+        checks.push((script, Status(0)));
     }
     let dir = c_folder(workspace)?;
     let library = Installed::in_folder(workspace, &dir)?;

@@ -1,0 +1,342 @@
+//! `ibv_rc_pingpong` without verbs: RoCE v2 from an ordinary UDP socket, with a device at the other end, or with this
+//! program.
+//!
+//!     roce_pingpong LOCAL-ADDRESS                       waits for the other end
+//!     roce_pingpong LOCAL-ADDRESS --peer PEER-ADDRESS   begins
+//!
+//! The other end is `ibv_rc_pingpong -g INDEX [LOCAL-ADDRESS]` with the same sizes. It shows how a program drives the
+//! protocol: packets, time and memory in; packets, timers and completions out.
+
+use std::error::Error;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
+
+use bellwire_core::qp::Mtu;
+use bellwire_core::wr::WcStatus;
+use bellwire_roce::icrc::{self, Addresses, Flow};
+use bellwire_roce::packet::{MAX_HEADER, PORT, Packet, padding};
+use bellwire_roce::{
+    Access, Arrival, Atomic, Extra, Payload, Psn, Range, Refusal, Request, Requester,
+    RequesterAttr, Responder, ResponderAttr, Results, Target, Transmit, Unplaceable, Verb,
+};
+use clap::Parser;
+
+#[derive(Parser)]
+struct Options {
+    /// This end's address
+    local: IpAddr,
+    /// The other end, if that waits
+    #[arg(long)]
+    peer: Option<IpAddr>,
+    /// Messages each way
+    #[arg(short = 'n', long, default_value_t = 1000)]
+    iters: u32,
+    /// Bytes of a message
+    #[arg(short, long, default_value_t = 4096)]
+    size: u32,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096
+    #[arg(short, long, default_value_t = 1024)]
+    mtu: u32,
+    /// The port where both exchange their addresses
+    #[arg(short, long, default_value_t = 18515)]
+    port: u16,
+}
+
+/// What one end tells the other: the text of rdma-core's examples.
+struct Endpoint {
+    qp_num: u32,
+    psn: u32,
+}
+
+impl Endpoint {
+    const TEXT: usize = 52;
+
+    fn text(&self, address: IpAddr) -> String {
+        let gid = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        let Self { qp_num, psn } = self;
+        format!("0000:{qp_num:06x}:{psn:06x}:{:032x}\0", gid.to_bits())
+    }
+
+    fn read(stream: &mut TcpStream) -> Result<Self, Box<dyn Error>> {
+        let mut text = [0; Self::TEXT];
+        stream.read_exact(&mut text)?;
+        let mut fields = std::str::from_utf8(&text)?.split(':').skip(1);
+        let mut number = || {
+            let field = fields
+                .next()
+                .ok_or("the other end's text has too few fields")?;
+            Ok::<_, Box<dyn Error>>(u32::from_str_radix(field, 16)?)
+        };
+        Ok(Self {
+            qp_num: number()?,
+            psn: number()?,
+        })
+    }
+}
+
+/// The memory of this end: a message that it sends, and one that it receives.
+struct Memory {
+    receives: u32,
+    received: Vec<u8>,
+    arrived: u32,
+}
+
+impl Target for Memory {
+    fn take_receive(&mut self) -> Result<(), Refusal> {
+        match self.receives {
+            0 => Err(Refusal::NotReady),
+            _ => Ok(()),
+        }
+    }
+
+    fn place(&mut self, offset: u32, data: &[u8]) -> Result<(), Refusal> {
+        let end = offset as usize + data.len();
+        let place = self.received.get_mut(offset as usize..end);
+        place.ok_or(Refusal::Invalid)?.copy_from_slice(data);
+        Ok(())
+    }
+
+    fn deliver(&mut self, _: Arrival) -> Result<(), Refusal> {
+        self.receives -= 1;
+        self.arrived += 1;
+        Ok(())
+    }
+
+    fn check(&mut self, _: Range, _: Access) -> Result<(), Refusal> {
+        Err(Refusal::Access)
+    }
+
+    fn write(&mut self, _: Range, _: &[u8]) -> Result<(), Refusal> {
+        Err(Refusal::Access)
+    }
+
+    fn atomic(&mut self, _: u64, _: u32, _: Atomic) -> Result<u64, Refusal> {
+        Err(Refusal::Access)
+    }
+}
+
+/// Nothing here reads a peer's memory.
+impl Results for Memory {
+    fn place(&mut self, _: u64, _: u32, _: &[u8]) -> Result<(), Unplaceable> {
+        Err(Unplaceable)
+    }
+}
+
+struct Wire {
+    socket: UdpSocket,
+    out: Flow,
+    peer: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+impl Wire {
+    /// The header under the checksum is known if the packet may not be cut, and the socket is not connected: Linux then
+    /// sends the identification 0.
+    fn open(local: IpAddr, peer: IpAddr) -> std::io::Result<Self> {
+        let socket = UdpSocket::bind((local, PORT))?;
+        if local.is_ipv4() {
+            let always = libc::IP_PMTUDISC_DO;
+            // SAFETY: the socket is open, and the option's value is an int.
+            let set = unsafe {
+                libc::setsockopt(
+                    socket.as_raw_fd(),
+                    libc::IPPROTO_IP,
+                    libc::IP_MTU_DISCOVER,
+                    (&raw const always).cast(),
+                    size_of_val(&always) as u32,
+                )
+            };
+            if set != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        let out = Flow {
+            addresses: addresses(local, peer),
+            source_port: PORT,
+            destination_port: PORT,
+        };
+        Ok(Self {
+            socket,
+            out,
+            peer: (peer, PORT).into(),
+            bytes: Vec::new(),
+        })
+    }
+
+    fn send(&mut self, transmit: &Transmit, payload: &[u8]) -> std::io::Result<()> {
+        let mut header = [0; MAX_HEADER];
+        let length = transmit.header.encode(payload.len(), &mut header);
+        self.bytes.clear();
+        self.bytes.extend(&header[..length]);
+        self.bytes.extend(payload);
+        let end = self.bytes.len() + padding(payload.len()) + icrc::SIZE;
+        self.bytes.resize(end, 0);
+        icrc::seal(&self.out, 0, &mut self.bytes);
+        self.socket.send_to(&self.bytes, self.peer).map(|_| ())
+    }
+}
+
+fn addresses(source: IpAddr, destination: IpAddr) -> Addresses {
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4(source, destination),
+        (source, destination) => {
+            let six = |address| match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+                IpAddr::V6(address) => address,
+            };
+            Addresses::V6(six(source), six(destination))
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
+    let mtu = (1..=5)
+        .filter_map(Mtu::from_number)
+        .find(|mtu| mtu.bytes() == options.mtu);
+    let mtu = mtu.ok_or("the path MTU is 256, 512, 1024, 2048 or 4096")?;
+    let seed = std::time::UNIX_EPOCH.elapsed()?.subsec_nanos();
+    let here = Endpoint {
+        qp_num: 0x11 + seed % 0xffff,
+        psn: seed & 0xff_ffff,
+    };
+
+    let mut stream = match options.peer {
+        Some(peer) => TcpStream::connect((peer, options.port))?,
+        None => {
+            TcpListener::bind((options.local, options.port))?
+                .accept()?
+                .0
+        }
+    };
+    let peer = stream.peer_addr()?.ip();
+    let mut wire = Wire::open(options.local, peer)?;
+    let there = if options.peer.is_some() {
+        stream.write_all(here.text(options.local).as_bytes())?;
+        let there = Endpoint::read(&mut stream)?;
+        stream.write_all(b"done\0")?;
+        there
+    } else {
+        let there = Endpoint::read(&mut stream)?;
+        stream.write_all(here.text(options.local).as_bytes())?;
+        stream.read_exact(&mut [0; 5])?;
+        there
+    };
+
+    let mut requester = Requester::new(
+        &RequesterAttr {
+            dest_qp: there.qp_num,
+            mtu,
+            sq_psn: Psn::new(here.psn),
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 1,
+        },
+        16,
+    )?;
+    let mut responder = Responder::new(&ResponderAttr {
+        dest_qp: there.qp_num,
+        mtu,
+        rq_psn: Psn::new(there.psn),
+        max_dest_rd_atomic: 1,
+        min_rnr_timer: 12,
+    })?;
+    let message: Vec<_> = (0..options.size).map(|at| at as u8).collect();
+    let mut memory = Memory {
+        receives: 500,
+        received: vec![0; options.size as usize],
+        arrived: 0,
+    };
+    let request = |id| Request {
+        id,
+        verb: Verb::Send(Extra::Nothing),
+        length: options.size,
+        solicited: false,
+        fence: false,
+    };
+
+    let begun = Instant::now();
+    let (mut sent, mut completed) = (0, 0);
+    let mut datagram = vec![0; 65536];
+    // The other end may wait for the last acknowledgement.
+    let mut quiet = 0;
+    while completed < options.iters || memory.arrived < options.iters || quiet < 10 {
+        let turn = if options.peer.is_some() {
+            memory.arrived + 1
+        } else {
+            memory.arrived
+        };
+        while sent < turn.min(options.iters) {
+            let posted = requester.post(request(sent.into()));
+            posted.map_err(|refused| format!("a request is refused: {refused:?}"))?;
+            sent += 1;
+        }
+        while let Some(transmit) = requester.poll_transmit(begun.elapsed()) {
+            let payload = match transmit.payload {
+                Payload::Request { span, .. } => {
+                    &message[span.offset as usize..(span.offset + span.length) as usize]
+                }
+                _ => &[],
+            };
+            wire.send(&transmit, payload)?;
+        }
+        while let Some(transmit) = responder.poll_transmit() {
+            wire.send(&transmit, &[])?;
+        }
+        let until = requester.poll_timeout().unwrap_or(Duration::MAX);
+        let wait = until
+            .saturating_sub(begun.elapsed())
+            .min(Duration::from_millis(50));
+        wire.socket
+            .set_read_timeout(Some(wait.max(Duration::from_micros(1))))?;
+        match wire.socket.recv_from(&mut datagram) {
+            Ok((length, from)) => {
+                let flow = Flow {
+                    addresses: addresses(from.ip(), options.local),
+                    source_port: from.port(),
+                    destination_port: PORT,
+                };
+                let packet = icrc::check(&flow, &datagram[..length]);
+                let packet = packet.map(|intact| Packet::decode(intact.packet));
+                let Ok(Ok(packet)) = packet else {
+                    eprintln!("dropped {length} bytes of {from}: {packet:?}");
+                    continue;
+                };
+                if packet.header.bth.dest_qp != here.qp_num {
+                    continue;
+                }
+                if packet.header.bth.operation.is_request() {
+                    let received = responder.receive(&packet, &mut memory);
+                    received.map_err(|refusal| format!("a request failed: {refusal:?}"))?;
+                } else {
+                    requester.receive(&packet, begun.elapsed(), &mut memory);
+                }
+                memory.receives = memory.receives.max(100);
+                quiet = 0;
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                quiet += 1;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        requester.handle_timeout(begun.elapsed());
+        while let Some(completion) = requester.poll_completion() {
+            if completion.status != WcStatus::Success {
+                return Err(format!("request {}: {}", completion.id, completion.status).into());
+            }
+            completed += 1;
+        }
+    }
+    if memory.received != message && memory.received.iter().any(|byte| *byte != 0) {
+        return Err("the last message has other bytes".into());
+    }
+    println!("{completed} messages of {} bytes each way", options.size);
+    println!("{:?}\n{:?}", requester.counters(), responder.counters());
+    Ok(())
+}

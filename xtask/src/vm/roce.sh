@@ -1,0 +1,35 @@
+#!/bin/sh
+# roce.sh PROGRAM: hw/roce's example against rdma-core's ibv_rc_pingpong on Soft-RoCE, either as server, in messages of
+# one packet and of several. The kernel's module has the UDP port in its network namespace, so the example gets another,
+# at the end of a cable of its own.
+set -eu
+program=$1
+unshare -n sleep 1000 &
+elsewhere=$!
+trap 'rdma link delete rxe3; ip link delete veth3; kill $elsewhere' EXIT
+until [ "$(readlink /proc/$elsewhere/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do
+	sleep 0.1
+done
+there() {
+	nsenter -t "$elsewhere" -n "$@"
+}
+ip link add veth3 type veth peer name veth4
+ip link set veth3 address 02:00:0a:4f:00:01
+ip link set veth4 address 02:00:0a:4f:00:02
+ip link set veth4 netns "$elsewhere"
+ip addr add 10.79.0.1/24 dev veth3
+ip link set veth3 up
+there ip addr add 10.79.0.2/24 dev veth4
+there ip link set veth4 up
+rdma link add rxe3 type rxe netdev veth3
+until grep ACTIVE /sys/class/infiniband/rxe3/ports/1/state &&
+	grep -q 0a4f:0001 /sys/class/infiniband/rxe3/ports/1/gids/1; do
+	sleep 0.1
+done
+
+for size in 64 10000; do
+	pingpong="ibv_rc_pingpong -d rxe3 -g 1 -n 100 -s $size"
+	roce="$program 10.79.0.2 -n 100 -s $size"
+	sh xtask/src/vm/pair.sh 18515 "$pingpong" "nsenter -t $elsewhere -n $roce --peer 10.79.0.1"
+	there sh xtask/src/vm/pair.sh 18515 "$roce" "nsenter -t 1 -n $pingpong 10.79.0.2"
+done
