@@ -135,8 +135,8 @@ struct Wire {
 }
 
 impl Wire {
-    /// The header under the checksum is known if the packet may not be cut, and the socket is not connected: Linux then
-    /// sends the identification 0.
+    /// The checksum covers the IP header. Linux sends the identification 0 if the packet may not be cut and the socket
+    /// is not connected.
     fn open(local: IpAddr, peer: IpAddr) -> std::io::Result<Self> {
         let socket = UdpSocket::bind((local, PORT))?;
         if local.is_ipv4() {

@@ -125,7 +125,7 @@ pub trait Target {
 enum Begun {
     /// A SEND, and the bytes of it that came.
     Send(u32),
-    /// A WRITE: what is left of its range, and its length.
+    /// A WRITE: the rest of its range, and its length.
     Write(Range, u32),
 }
 

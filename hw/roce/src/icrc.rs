@@ -52,9 +52,10 @@ impl core::error::Error for WrongIcrc {}
 /// The field of an IPv4 header that has the flags: don't fragment, or nothing.
 const FLAGS: [u16; 2] = [0x4000, 0];
 
-/// Writes the checksum into the last four bytes of a datagram's payload. `identification` is that of the IPv4 header,
-/// which says "don't fragment": for a socket that is not connected and discovers the path MTU, Linux writes 0, and k in
-/// segment k of a datagram that it segments (`UDP_SEGMENT`).
+/// Writes the checksum into the last four bytes of a datagram's payload.
+///
+/// `identification` is the field of the IPv4 header, whose flags say "don't fragment". Linux writes 0 for a socket that is
+/// not connected and discovers the path MTU. In segment k of a datagram that it segments (`UDP_SEGMENT`), it writes k.
 ///
 /// # Panics
 /// If the payload is shorter than the base transport header and the checksum, or longer than UDP takes.

@@ -21,10 +21,10 @@
 //! | [`Requester`], [`Responder`] | reliable connections: numbers, acknowledgements, retries, a window |
 //! | [`UcSender`], [`UcReceiver`] | unreliable connections |
 //!
-//! A peer is not trusted. Each address, key and length that it names is checked by the [`Target`], which the caller
-//! provides; what it makes an end keep is bounded by attributes of this end; a packet whose number is not awaited changes
-//! nothing. RoCE has no authentication: who can read a connection's packets can forge them, and who cannot has to guess
-//! 24 bits of a queue pair number and 24 bits of a packet's number.
+//! A peer is not trusted. The caller's [`Target`] checks each address, key and length that a packet names. The memory that
+//! a peer can make an end keep is bounded by attributes of this end. A packet whose number is not awaited changes nothing.
+//! RoCE has no authentication: an attacker that reads a connection's packets can forge others. An attacker that does not
+//! has to guess 24 bits of a queue pair number and 24 bits of a packet's number.
 //!
 //! Credits of acknowledgements are not used: a requester sends, and waits if it reads an RNR NAK.
 //!

@@ -172,7 +172,7 @@ pub struct Aeth {
     pub msn: u32,
 }
 
-/// The headers of a packet. Those that the opcode asks for are set, and no other.
+/// The headers of a packet: exactly the headers that its opcode asks for are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The first header.

@@ -7,9 +7,9 @@ const BITS: u32 = 0xff_ffff;
 
 /// A packet sequence number (IBTA volume 1, chapter 9, "Packet Sequence Numbers").
 ///
-/// Two numbers compare by their distance, which is right as long as they are less than [`Psn::HALF`] apart. A requester
-/// has fewer packets than that outstanding ([`Requester`](crate::Requester)), and a responder takes everything up to
-/// [`Psn::HALF`] before the number that it expects for a duplicate.
+/// Two numbers compare by their distance, which is right as long as they are less than [`Psn::HALF`] apart. A
+/// [`Requester`](crate::Requester) has fewer packets outstanding. A responder takes a packet for a duplicate if its number
+/// is up to [`Psn::HALF`] before the expected one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Psn(u32);
 

@@ -110,8 +110,7 @@ impl Request {
         Span { offset, length }
     }
 
-    /// The headers of packet number `at` of a SEND or a WRITE; of a READ, those of a request for `count` packets from
-    /// there; of an atomic, those of its request.
+    /// The headers of packet number `at` of a SEND or a WRITE, or of a request for `count` packets of a READ from there.
     pub(crate) fn header(&self, base: &Base, psn: Psn, at: u32, count: u32) -> Header {
         let mtu = base.mtu;
         let place = Place::of(at == 0, at + 1 == self.packets(mtu));

@@ -1,8 +1,8 @@
-//! The requester of a reliable connection: it cuts requests into packets, sends again what is lost, and says when each
+//! The requester of a reliable connection: it cuts requests into packets, sends lost packets again, and says when each
 //! request has ended.
 //!
-//! Acknowledgements are cumulative, and a responder keeps nothing that comes out of order: after a loss everything from
-//! the first lost packet on is sent again ("go back n", IBTA volume 1, 9.7.5).
+//! Acknowledgements are cumulative, and a responder keeps no packet that comes out of order. After a loss, the requester
+//! sends all packets from the lost one on again ("go back n", IBTA volume 1, 9.7.5).
 //!
 //! ```text
 //!            una                 cursor            sent           next
@@ -76,7 +76,7 @@ pub trait Results {
 /// What happened to the packets of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequesterCounters {
-    /// Packets that were sent, those that were sent again among them.
+    /// Packets that were sent, repeated ones among them.
     pub sent: u64,
     /// Packets that were sent again.
     pub retransmitted: u64,
@@ -99,22 +99,22 @@ struct Entry {
     first: Psn,
     /// Numbers that it takes, from `first` on.
     packets: u32,
-    /// Of these, those that were acknowledged or answered.
+    /// How many of these were acknowledged or answered.
     done: u32,
     /// Whether the loss of an answer was noticed since the last progress.
     lost: bool,
 }
 
-/// A part of a READ that was asked for, or an atomic: its first and its last number. A responder answers again what is
-/// within one part.
+/// A part of a READ that was asked for, or an atomic: its first and its last number. A responder answers a packet again if
+/// it is within one part.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     first: Psn,
     last: Psn,
 }
 
-/// Packets of a part at the most. They come back at once, so that a small buffer for what arrives may lose some, and the
-/// part is asked for again as a whole.
+/// Packets of a part at the most. They come back at once, so that a small receive buffer loses some. The requester then
+/// asks for the rest of the part again.
 const MOST_OF_A_PART: u32 = 64;
 
 /// The next packet to send.
@@ -315,8 +315,8 @@ impl Requester {
         Some(Transmit { header, payload })
     }
 
-    /// How many packets of a READ to ask for from `psn` on: what is left of the part that was asked for before, or a new
-    /// part of up to `room`. `None` if as many are under way as may be.
+    /// How many packets of a READ to ask for from `psn` on. It is the rest of a part that was asked for before, or a new
+    /// part of up to `room`. `None` if as many parts are under way as may be.
     ///
     /// A part that is asked for again ends where it ended before: a responder answers again only within a request that
     /// it has executed.
@@ -354,7 +354,7 @@ impl Requester {
             original,
             ..
         } = packet.header;
-        // What was never sent cannot be answered. A NAK may name the packet behind the last.
+        // A packet that was never sent cannot be answered. A NAK may name the packet behind the last.
         let (ahead, sent) = (bth.psn.since(self.una()), self.sent.since(self.una()));
         let nak = matches!(
             aeth,
@@ -502,7 +502,7 @@ impl Requester {
         if done == entry.packets {
             self.finished += 1;
         }
-        // What is being sent again has arrived by now.
+        // The packets that are being sent again have arrived by now.
         if self.cursor.entry < self.finished {
             self.cursor = Cursor {
                 entry: self.finished,
@@ -604,7 +604,7 @@ impl Requester {
         self.failed.is_some()
     }
 
-    /// Begins no further request until [`resume`](Self::resume); those that have begun end as ever: SQD.
+    /// Begins no further request until [`resume`](Self::resume). Requests that have begun end as ever: SQD.
     pub fn pause(&mut self) {
         self.paused = true;
     }

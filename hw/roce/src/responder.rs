@@ -1,9 +1,10 @@
 //! The responder of a reliable connection: it executes requests in the order of their numbers, each once, and answers.
 //!
-//! Answers leave in the order of the requests: an acknowledgement waits for the answers to READs before it, and then
-//! speaks for everything up to its number. What a responder keeps for duplicates is bounded: `max_dest_rd_atomic` READs
-//! and atomics. READs that come again read the memory again, as the specification permits; atomics have their result
-//! kept (IBTA volume 1, 9.7.5.1.4).
+//! Answers leave in the order of the requests: an acknowledgement waits for the answers to READs before it. Then it
+//! acknowledges all packets up to its number.
+//!
+//! For duplicates a responder keeps the last `max_dest_rd_atomic` READs and atomics. A READ that comes again reads the
+//! memory again, as the specification permits. The result of an atomic is kept (IBTA volume 1, 9.7.5.1.4).
 
 use crate::arrival::{Access, Assembly, Atomic, Range, Refusal, Target};
 use crate::opcode::{Operation, Place, Transport};
@@ -71,7 +72,7 @@ impl Kept {
     }
 }
 
-/// What is to be sent.
+/// An answer that has not been sent.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     /// Packets of a READ: those before `at` were sent.
@@ -123,8 +124,8 @@ pub struct Responder {
     counters: ResponderCounters,
 }
 
-/// Answers that wait at the most: to READs and atomics, an acknowledgement or NAK between any two of these, and behind
-/// them a NAK and an acknowledgement.
+/// Answers that wait at the most: to READs and atomics, an acknowledgement or NAK between any two of these, and two behind
+/// them.
 const fn answers(max_dest_rd_atomic: usize) -> usize {
     2 * max_dest_rd_atomic + 2
 }
@@ -352,7 +353,7 @@ impl Responder {
             }
             _ => return self.drop(),
         };
-        // A requester asks again only for what is not being answered, or was lost on the way.
+        // A requester asks again after a loss, so the answer starts again.
         let psn = bth.psn;
         let same = |one: &&mut Answer| match one {
             Answer::Read { first, packets, .. } => {

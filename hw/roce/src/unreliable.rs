@@ -60,7 +60,7 @@ impl UcSender {
         Ok(())
     }
 
-    /// The next packet to send, and the request that is complete once it was handed to the network.
+    /// The next packet to send, and the request that is complete once the network has it.
     pub fn poll_transmit(&mut self) -> Option<(Transmit, Option<u64>)> {
         let (request, at) = (*self.requests.front()?, self.sent);
         let header = request.header(&self.base, self.psn, at, 1);

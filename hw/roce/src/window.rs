@@ -1,8 +1,8 @@
 //! How many packets a requester has under way: as TCP's congestion window, counted in packets.
 //!
 //! It doubles for each window that arrives whole until the first loss, and grows by one packet for each from then on.
-//! It shrinks by half at a loss or a notification of congestion, at most once for the packets that were under way then,
-//! and to [`LEAST`] at a time-out.
+//! It shrinks by half at a loss or a notification of congestion, once for all packets that are under way then. At a
+//! time-out it shrinks to [`LEAST`].
 
 use crate::psn::Psn;
 

@@ -1,5 +1,5 @@
-//! A stranger who knows the protocol, and one who does not: whatever arrives, an end neither panics nor grows, and
-//! answers one packet by few.
+//! Packets of a stranger that knows the protocol, and of one that does not. Whatever arrives, an end neither panics nor
+//! grows, and answers one packet by few.
 
 use bellwire_core::qp::Mtu;
 use bellwire_roce::opcode::Operation;
@@ -13,7 +13,7 @@ use bellwire_roce::{
 use bellwire_tests::fixture::Random;
 use std::time::Duration;
 
-/// Memory of 64 KiB, which checks what is written.
+/// Memory of 64 KiB, which checks each access.
 #[derive(Default)]
 struct Memory {
     receive: Option<u32>,
@@ -62,7 +62,7 @@ impl Target for Memory {
     }
 }
 
-/// A packet that the decoder takes, of numbers around those that the ends expect.
+/// A packet that the decoder takes. Its number is close to the expected one.
 fn packet(random: &mut Random, around: Psn) -> Vec<u8> {
     let (transport, operation) = loop {
         let opcode = random.below(256) as u8;

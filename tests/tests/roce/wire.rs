@@ -197,7 +197,7 @@ struct World {
     /// What each request brings when it is executed in its turn.
     expected: Vec<Vec<u8>>,
     completed: usize,
-    /// Of these, those that succeeded: all before the first that did not.
+    /// How many of these succeeded: all before the first that did not.
     succeeded: usize,
 }
 

@@ -157,8 +157,8 @@ pub fn hosts(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// Schedules of faults that the step `simulation` runs: of two links, some 30 s of processor time, and of sets of up to
-/// 16 pairs, some 90 s. The other steps run fewer.
+/// Schedules of faults that the step `simulation` runs, of two links and of sets of up to 16 pairs. The other steps run
+/// fewer.
 const SCHEDULES: &str = "100000";
 const SET_SCHEDULES: &str = "100000";
 

@@ -66,11 +66,11 @@ proptest! {
     }
 
     #[test]
-    fn the_identification_is_found(before: u32, identification_: [u8; 2]) {
-        let after = identification_.iter().fold(before, |register, byte| {
+    fn any_identification_is_solved_for(before: u32, bytes: [u8; 2]) {
+        let after = bytes.iter().fold(before, |register, byte| {
             (register >> 8) ^ BYTE[usize::from(register as u8 ^ byte)]
         });
-        prop_assert_eq!(identification(before, after), Some(identification_));
+        prop_assert_eq!(identification(before, after), Some(bytes));
         prop_assert_eq!(identification(before, after ^ 1 << 20), None);
     }
 }

@@ -142,7 +142,7 @@ fn a_gap_is_sent_again_from_its_start() {
     assert_eq!(ends.sent(ZERO), [0, 1, 2, 3]);
     ends.says(1, Syndrome::Nak(Nak::PsnSequence), ZERO);
     assert_eq!(ends.sent(ZERO), [1, 2, 3]);
-    // The acknowledgement of what was sent at first, while it is sent again.
+    // The first packets are acknowledged while they are sent again.
     ends.says(1, Syndrome::Nak(Nak::PsnSequence), ZERO);
     ends.acks(2);
     assert_eq!(ends.sent(ZERO), [3]);

@@ -120,7 +120,7 @@ impl Ends {
         })
     }
 
-    /// What is sent: the number, and what it says.
+    /// The packets that are sent: the number and the content of each.
     fn sent(&mut self) -> Vec<(u32, Said)> {
         core::iter::from_fn(|| self.responder.poll_transmit())
             .map(|transmit| {
@@ -315,7 +315,7 @@ fn reads_are_answered_in_order_and_again() {
         (ends.sent(), ends.program.atomics),
         (Vec::from([(3, Said::Atomic(101))]), 1)
     );
-    // What differs from what was executed is not answered: more bytes, another address, another operation.
+    // A request that differs from the executed one is not answered: more bytes, another address, another operation.
     ends.read(1, 356, 345).unwrap();
     ends.read(1, 357, 344).unwrap();
     ends.read(1, 356, 255).unwrap();
