@@ -2,13 +2,14 @@
 
 use super::meeting::place;
 use super::station::{QKEY, Station};
+use bellwire::memory::Mapping;
 use bellwire::soft::Mode;
 use bellwire::state::{AhAttr, GlobalRoute};
 use bellwire::wqe::{BindMwInfo, Inline, RdmaWrite, Send};
 use bellwire::wr::{MwType, Remote, WcStatus};
-use bellwire::{AccessFlags, Ah, ConnectAttr, Device, GRH_BYTES};
+use bellwire::{AccessFlags, Ah, ConnectAttr, Device, GRH_BYTES, Region};
 use bellwire_tests::fixture::{
-    End, SIGNALED, connect_with, fabric_name, init, node, nothing, region_with, wait,
+    ALL, End, SIGNALED, connect_with, fabric_name, init, node, nothing, region_with, wait,
 };
 use std::os::unix::net::UnixListener;
 
@@ -184,4 +185,45 @@ fn groups_make_the_links_that_they_need() {
     let to = late.qp.pd().create_ah(&group).expect("a path");
     send(&mut late, &to, ALL);
     members.iter_mut().for_each(hears);
+}
+
+/// A node whose program registers more pieces of memory than peers map: they reach all, the last in packets, and the
+/// memory of another node is mapped as before.
+#[test]
+fn more_memory_than_is_mapped_is_reached_in_packets() {
+    /// Pieces of one node's memory that a peer maps, at most.
+    const MEMORIES: usize = 512;
+    let fabric = fabric_name();
+    let device = node(&fabric, Mode::Inline);
+    let with_one = |name: &str, regions: usize| {
+        let owner = node(&fabric, Mode::Inline);
+        let pd = owner.alloc_pd();
+        let [mut here, mut there] =
+            [&device.alloc_pd(), &pd].map(|pd| End::new(pd, Mode::Inline, &init()));
+        connect_with(&mut here.qp, &mut there.qp, &ConnectAttr::default());
+        let regions: Vec<Region> = (0..regions)
+            .map(|_| {
+                let mapping = Mapping::shared(name, 4096).build().expect("memory");
+                Region::new(&pd, mapping, ALL).expect("a region")
+            })
+            .collect();
+        // The first access to a piece may go in packets, too.
+        for (at, region) in regions.iter().chain(&regions).enumerate() {
+            let remote = region.remote(0);
+            here.go(at as u64, RdmaWrite { remote }, Inline(&at.to_ne_bytes()));
+            assert_eq!(here.outcome(), (at as u64, WcStatus::Success));
+            let mut written = [0; 8];
+            region.read(0, &mut written);
+            assert_eq!(usize::from_ne_bytes(written), at);
+        }
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("a process");
+        let mapped = maps.lines().filter(|line| line.contains(name)).count();
+        // Each is mapped by its owner, and then by its peer.
+        let by_peer = mapped - regions.len();
+        (by_peer, (regions, here, there, owner))
+    };
+    let (many, _many) = with_one("more-than-is-mapped", MEMORIES + 8);
+    assert!((MEMORIES / 2..=MEMORIES).contains(&many), "{many}");
+    let (few, _few) = with_one("of-another-node", 4);
+    assert_eq!(few, 4);
 }

@@ -226,6 +226,48 @@ mod tests {
         }
     }
 
+    /// A peer that never stops talking, so that nothing else would be done.
+    struct Talks {
+        left: usize,
+    }
+
+    impl Exchange for Talks {
+        fn send(&mut self, _message: &[u8]) -> Result<(), ExchangeError> {
+            Ok(())
+        }
+
+        fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, ExchangeError> {
+            let message = info(1).to_bytes();
+            self.left = self.left.checked_sub(1).ok_or(ExchangeError::Closed)?;
+            into[..message.len()].copy_from_slice(&message);
+            Ok(Some(message.len()))
+        }
+    }
+
+    /// A link handles so many messages of its peer in a poll; the next poll goes on, and the other links have their polls.
+    #[test]
+    fn a_peer_that_talks_has_its_share_of_a_poll() {
+        let talks = Talks { left: 3 * AT_ONCE };
+        let mut protocol = Protocol::new(Setup::default(), Limits::default());
+        let mut talker = Peer::new(Box::new(talks), None);
+        let (mut there, here) = pair();
+        let (mut honest, mut of_honest) = end(here);
+        let mut polls = 0;
+        while !protocol.peer_gone() {
+            talker.receive_all(&mut protocol);
+            polls += 1;
+            there.send(&info(polls).to_bytes()).unwrap();
+            honest.receive_all(&mut of_honest);
+            assert_eq!(talker.has_more(), !protocol.peer_gone());
+            assert!(!honest.has_more() && honest.error().is_none());
+        }
+        // The last finds that the peer is gone.
+        assert_eq!(polls, 4);
+        there.send(&Message::Closing.to_bytes()).unwrap();
+        honest.receive_all(&mut of_honest);
+        assert_eq!(of_honest.peer_fault(), Some(Fault::PeerClosed));
+    }
+
     /// When a peer has closed its end and is gone, its last message is still received, whether this end
     /// sends or receives first.
     #[test]

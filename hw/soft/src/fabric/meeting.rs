@@ -606,3 +606,6 @@ fn agree(
         reply,
     })
 }
+
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests;

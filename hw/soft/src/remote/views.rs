@@ -350,3 +350,18 @@ impl Hca {
         gone
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// All peers together have so many mappings; one that is given back is free for the next.
+    #[test]
+    fn mappings_of_all_peers_have_a_bound() {
+        let views = Views::default();
+        let taken = (0..2 * MAPPED).filter(|_| views.count_up()).count();
+        assert_eq!(taken, MAPPED);
+        views.count_down();
+        assert_eq!([views.count_up(), views.count_up()], [true, false]);
+    }
+}

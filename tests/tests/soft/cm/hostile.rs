@@ -1,9 +1,12 @@
 //! Hostile processes, and those of another protocol, at the sockets of the connection manager.
 
 use super::world::{Expect, SOON};
-use bellwire::connect::cm::{ConnParam, EventChannel, EventKind, Id, PortSpace};
+use bellwire::connect::cm::{
+    ConnParam, Connector, EventChannel, EventKind, Id, Listener, PortSpace, Retry,
+};
 use bellwire::fault::CmEvent;
-use bellwire_tests::fixture::{self, End, Random, fabric_name};
+use bellwire::link::{Link, LinkInit, LinkState};
+use bellwire_tests::fixture::{self, End, Random, fabric_name, raise_descriptors};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -20,13 +23,17 @@ fn socket() -> OwnedFd {
 
 /// Where somebody on a fabric is found; with its length.
 fn address(fabric: &str, port: u16) -> (libc::sockaddr_un, u32) {
+    address_of(PortSpace::Tcp, fabric, port)
+}
+
+fn address_of(space: PortSpace, fabric: &str, port: u16) -> (libc::sockaddr_un, u32) {
     // SAFETY: takes nothing.
     let user = unsafe { libc::getuid() };
     // As `connect::cm::soft::address` names it.
     let port = u32::from(port).wrapping_mul(0x9e37_79b1);
     let name = format!(
         "\0bellwire/{user}/{fabric}/cm/{}/{port:08x}/any4",
-        PortSpace::Tcp as u32
+        space as u32
     );
     // SAFETY: zeros are an address.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -307,4 +314,119 @@ fn other_users_are_refused() {
     let event = victim.channel.expect(&id, CmEvent::ConnectError);
     assert_eq!(event.status(), -libc::EACCES);
     victim.works();
+}
+
+/// A socket that has sent these bytes, and does not wait.
+fn says(at: &(libc::sockaddr_un, u32), bytes: &[u8]) -> OwnedFd {
+    let socket = connect_to(at);
+    send(&socket, bytes);
+    // SAFETY: numbers.
+    let set = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+    assert_eq!(set, 0);
+    socket
+}
+
+/// Requests beyond the backlog wait in the kernel, however many they are, until the program takes those before them.
+/// Another listener of the channel is served meanwhile.
+#[test]
+fn requests_beyond_the_backlog_are_not_read() {
+    const BACKLOG: usize = 4;
+    let victim = Victim::new(BACKLOG as u32);
+    let good = request(&victim);
+    let at = address(&victim.fabric, victim.listener.port());
+    let asked: Vec<OwnedFd> = (0..3 * BACKLOG as u32)
+        .map(|number| {
+            // Of queue pairs of their own.
+            let mut bytes = good.clone();
+            bytes[12..16].copy_from_slice(&(0x1000 + number).to_be_bytes());
+            says(&at, &bytes)
+        })
+        .collect();
+    // The channel responds to each request that it has read: with an Mra.
+    let read = || {
+        let answers = asked.iter().map(receive);
+        answers.filter(|bytes| bytes.get(8) == Some(&2)).count()
+    };
+    let other = victim.channel.id(PortSpace::Tcp).unwrap();
+    other.bind(("0.0.0.0", 0)).unwrap();
+    other.listen(1).unwrap();
+    let channel = EventChannel::open(&format!("soft:{}", victim.fabric)).unwrap();
+    let honest = Victim {
+        fabric: victim.fabric.clone(),
+        listener: channel.id(PortSpace::Tcp).unwrap(),
+        channel,
+    };
+    let (_honest, _end) = honest.ask(other.port());
+    let mut kept = Vec::new();
+    let mut others = 0;
+    let mut answered = 0;
+    while kept.len() < asked.len() || others == 0 {
+        let event = victim.channel.get(SOON).unwrap().expect("a request");
+        let of_other = event.id() == &other;
+        let EventKind::ConnectRequest { id, .. } = event.ack() else {
+            panic!("not a request")
+        };
+        match of_other {
+            true => others += 1,
+            false => kept.push(id),
+        }
+        answered += read();
+        // This one was taken, so that one more may have been read.
+        assert!(answered <= kept.len() + BACKLOG, "{answered}");
+        assert!(
+            others == 1 || kept.len() <= BACKLOG,
+            "the other listener waits"
+        );
+    }
+    assert_eq!(answered, asked.len());
+}
+
+/// A listener of links handles so many events before it returns; the honest link is accepted by one of the next calls.
+#[test]
+fn a_listener_of_links_handles_some_events_at_a_time() {
+    const AT_ONCE: usize = 256;
+    const LOOKUPS: usize = 2 * AT_ONCE;
+    raise_descriptors();
+    let fabric = fabric_name();
+    let device = fixture::node(&fabric, bellwire::soft::Mode::Inline);
+    let mut listener =
+        Listener::bind(&device, ("0.0.0.0", 0), 4, Retry::default()).expect("a listener");
+    // What a connector sends when it closes its link: a lookup.
+    let lookup = {
+        let channel = EventChannel::on(&device).unwrap();
+        let impostor = Impostor::at(&address_of(PortSpace::Udp, &fabric, 7), 7);
+        let id = channel.id(PortSpace::Udp).unwrap();
+        id.resolve_addr(None, ("127.0.0.1", impostor.1), SOON)
+            .unwrap();
+        channel.sees(&id, CmEvent::AddrResolved);
+        id.resolve_route(SOON).unwrap();
+        channel.sees(&id, CmEvent::RouteResolved);
+        id.lookup(b"bwl").unwrap();
+        receive(&impostor.accept())
+    };
+    let at = address_of(PortSpace::Udp, &fabric, listener.port());
+    let connector = Connector::new(&device, ("127.0.0.1", listener.port()), Retry::default());
+    let init = || LinkInit::default();
+    let mut client = Link::new(&device.alloc_pd(), init(), connector.exchange().unwrap()).unwrap();
+    let (mut calls, mut sockets) = (0, Vec::<OwnedFd>::new());
+    let incoming = loop {
+        sockets.resize_with(LOOKUPS, || says(&at, &lookup));
+        client.poll(16, drop);
+        let accepted = listener.accept().unwrap();
+        // Each is answered once it is handled.
+        sockets.retain(|socket| receive(socket).is_empty());
+        let handled = LOOKUPS - sockets.len();
+        assert!(handled <= AT_ONCE, "{handled} events in one call");
+        calls += 1;
+        assert!(calls < 50, "the honest link is not accepted");
+        if let Some(incoming) = accepted {
+            break incoming;
+        }
+    };
+    let mut server = Link::new(&device.alloc_pd(), init(), incoming).unwrap();
+    fixture::until("the link", || {
+        client.poll(16, drop);
+        server.poll(16, drop);
+        client.state() == LinkState::Ready && server.state() == LinkState::Ready
+    });
 }

@@ -268,3 +268,31 @@ fn nothing_follows_the_last_packet() {
         }
     }
 }
+
+/// A peer that reads nothing takes the lines of its own ring, whatever it says that it has read: the sender waits for it,
+/// and for no other peer.
+#[test]
+fn a_peer_that_reads_nothing_has_one_ring() {
+    let (_ours, theirs, silent, _) = wire();
+    let (_window, _other, honest, reader) = wire();
+    // Of one line each.
+    let msn = |at: u32| 1 + 8 * (at % 4) as u16;
+    let read = |at: u32| word(theirs.start(), 0).store(START.wrapping_add(at), Ordering::Release);
+    let mut sent = 0;
+    for round in 0..2 * LINES {
+        match send(&silent, msn(round)) {
+            Ok(()) => sent += 1,
+            Err(error) => assert_eq!(error, Send::Full),
+        }
+        send(&honest, msn(round)).expect("it reads");
+        assert!(assert_next(&reader, msn(round)));
+    }
+    assert!((LINES / 2..=LINES).contains(&sent), "{sent}");
+    // What was never written, and what was written long ago.
+    for lie in [LINES, 1 << 30, 0_u32.wrapping_sub(LINES)] {
+        read(lie);
+        assert_eq!(send(&silent, 1), Err(Send::Full), "{lie}");
+    }
+    read(sent);
+    assert_eq!(send(&silent, 1), Ok(()));
+}
