@@ -15,7 +15,7 @@
 //! number of others. The doorbell's 24 bits, and those 32 of a producer that checks, are widened by the count of all
 //! entries.
 //!
-//! A consumer that sleeps often would pay for a membarrier(2) at each sleep. So arming also asks producers to
+//! A consumer that sleeps often would issue a membarrier(2) at each sleep. So arming also asks producers to
 //! use a full fence from then on; while they do, arming itself needs only a fence. A producer that finds
 //! the queue unarmed for 256 entries after the last event goes back to the light barrier.
 

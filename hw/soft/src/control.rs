@@ -43,8 +43,8 @@ pub(super) struct Control {
     /// By their keys without the low byte.
     pub windows: HashMap<u32, Window>,
     pub faults: Pending,
-    /// Responders that owe a response to another process.
-    pub owing: Vec<u32>,
+    /// Responders whose responses to another process are pending.
+    pub pending_responses: Vec<u32>,
     /// Some requester waits for its response.
     pub asked: bool,
     /// Requesters that wait for a response, or for room.
@@ -89,7 +89,7 @@ impl Control {
             groups: Groups::default(),
             windows: HashMap::new(),
             faults: Pending::default(),
-            owing: Vec::new(),
+            pending_responses: Vec::new(),
             asked: false,
             halted: Vec::new(),
             going_on: Vec::new(),

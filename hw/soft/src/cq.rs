@@ -194,10 +194,10 @@ impl CqCtx {
         self.consumer.load().wrapping_sub(index) & CI_MASK < CI_MASK.div_ceil(2)
     }
 
-    /// Whether a receive may be handed to the poll of this queue, without an entry: it polls this one; no entry was
+    /// Whether a receive may be reported to the poll of this queue, without an entry: it polls this one; no entry was
     /// written since it was found empty, so that none is overtaken; none was lost; and no event waits for one.
     #[inline(always)]
-    pub fn hands_to(&self, polled: &PolledQueue) -> bool {
+    pub fn may_report_to(&self, polled: &PolledQueue) -> bool {
         // A lost entry was counted, and is never polled.
         polled.is_empty_at(self, self.produced()) && !self.arm.may_fire()
     }

@@ -35,7 +35,7 @@ pub(super) fn send(
     if hca.port.is_here(&to.av) {
         return deliver(hca, work.qpn, message, &to, to.qpn);
     }
-    if let Some(there) = hca.datagram_elsewhere(&to.av) {
+    if let Some(there) = hca.other_node_of_datagram(&to.av) {
         remote::send_datagram(hca, there, work.qpn, message, &to)?;
     }
     Err(Stop::Dropped)
@@ -82,11 +82,11 @@ pub(super) fn deliver(
         },
         grh,
     };
-    hand_over(hca, message, &origin, to.qkey, qpn)
+    deliver_to(hca, message, &origin, to.qkey, qpn)
 }
 
 /// Delivers a datagram of any origin to one queue pair, if that accepts it; otherwise drops it.
-pub(super) fn hand_over(
+pub(super) fn deliver_to(
     hca: &Hca,
     message: &Message<'_>,
     origin: &Origin,

@@ -18,6 +18,20 @@
 //!
 //! Requests to another process leave `run` through `remote`; requests from another process arrive there.
 //!
+//! # Words
+//! - **Packet**: the lines of a ring that carry one request, datagram, response or list of acknowledgements to another
+//!   process.
+//! - **Delivery**: a message takes a receive. The responder claims it, places the data, and reports it.
+//! - **Report**: the poll that finds a message returns its receive, without a completion entry.
+//! - **Acknowledgement**: the number of the last request that the responder has executed. It completes all before it, and
+//!   is pending until a packet carries it.
+//! - **Grant**: a range of memory to which a key gives access, as was checked once. It ends when any region is revoked.
+//! - **Turn**: the right of one thread to write to a peer, or to read its packets.
+//! - **Section**: a counter that is odd while its thread uses what can be revoked.
+//! - **Gate**: whether a queue pair's requests may be executed without the device's lock, and where its peer is.
+//! - **Stop**: why a request is left to the holder of the lock.
+//! - **Life**: the time that a queue pair is connected. Requests of an earlier life are not executed.
+//!
 //! # Order
 //! Requests are executed in order by two tiers: without the device's lock, and under it. They keep one order because of
 //! these rules. Where code keeps one, a comment names its number.
@@ -67,14 +81,13 @@ mod copy;
 mod cq;
 mod datagram;
 mod doorbell;
-mod elsewhere;
 mod engine;
 mod fabric;
 mod fail;
 mod fault;
+mod fetched;
 mod gate;
 mod generation;
-mod handed;
 mod hca;
 mod inject;
 mod journal;
@@ -85,6 +98,7 @@ mod mr;
 mod multicast;
 mod one_sided;
 mod packets;
+mod poll_history;
 mod polled;
 mod polls;
 mod port;

@@ -5,7 +5,7 @@ use super::control::Control;
 use super::gate::Way;
 use super::hca::Hca;
 use super::limits;
-use super::mr::{Known, Local};
+use super::mr::{Grant, LocalGrant};
 use super::qp::{MAX_QP, QpCtx, SendWork, locals};
 use super::receive::{OwnQueue, Receives, RecvWork, SharedQueue};
 use super::record::{QpParts, QpRecord, RecvParts};
@@ -36,14 +36,14 @@ impl Hca {
                     qps,
                     generations,
                     free_qps,
-                    owing,
+                    pending_responses,
                     halted,
                     going_on,
                     waiting,
                     ..
                 } = &mut *control;
                 // So that the data path allocates nothing.
-                for list in [owing, halted, going_on, waiting] {
+                for list in [pending_responses, halted, going_on, waiting] {
                     room_for(list, qps.len() + 1)?;
                 }
                 // Including the room to give the index back later.
@@ -393,7 +393,7 @@ impl Hca {
 
     fn recv_work(record: &QpRecord) -> Option<RecvWork> {
         let user_index = record.life.recv_user_index;
-        let local = Local::new(record.parts.pd, AccessFlags::LOCAL_WRITE.bits());
+        let local = LocalGrant::new(record.parts.pd, AccessFlags::LOCAL_WRITE.bits());
         let source = match record.parts.recv {
             RecvParts::None => return None,
             RecvParts::Own {
@@ -430,7 +430,7 @@ impl Hca {
         let (ring, cq) = record.parts.send?;
         let peer = record.attr.dest_qp_num;
         let here = self.port.leads_here(&record.attr.ah_attr);
-        let there = self.elsewhere(&record.attr.ah_attr).filter(|_| !here);
+        let there = self.other_node(&record.attr.ah_attr).filter(|_| !here);
         Some(SendWork {
             transport: record.parts.transport,
             way: match (record.parts.transport, there.and(self.node.as_ref())) {
@@ -446,7 +446,7 @@ impl Hca {
             peer: unsafe { self.qps.get(peer) },
             own: record.ctx,
             local: locals(record.parts.pd),
-            reached: [Known::NOTHING; 2],
+            grants: [Grant::NOTHING; 2],
             remote: there.zip(self.node.as_ref()).map(|(there, node)| Remote {
                 slot: there.slot,
                 incarnation: there.incarnation,
@@ -456,7 +456,7 @@ impl Hca {
                 // SAFETY: the work is dropped with the device, at the latest, which owns the node.
                 door: unsafe { Door::new(node, there.slot, (record.qpn, record.lives), peer) },
                 view: None,
-                reached: [remote::Reached::NOTHING; 2],
+                grants: [remote::PeerGrant::NOTHING; 2],
                 carries: false,
                 carried: 0,
                 got: 0,
@@ -486,7 +486,7 @@ impl Hca {
             _ if self.port.leads_here(&record.attr.ah_attr) => {
                 connection(record.qpn, record.attr.dest_qp_num) | UNTRIED
             }
-            _ => match self.elsewhere(&record.attr.ah_attr) {
+            _ => match self.other_node(&record.attr.ah_attr) {
                 Some(there) => {
                     record.responder = Some(remote::Responder::new(there.slot, there.incarnation));
                     record.ctx.start_inbound(there.incarnation);

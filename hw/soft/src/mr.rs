@@ -118,19 +118,19 @@ impl Keys {
         unsafe { self.entries.add(self.scramble.index(key)).as_ref() }
     }
 
-    /// Counts the regions that are taken away, and what else may be [`Known`]. Windows are not.
+    /// Counts the revocations that end a [`Grant`]. Those of windows are not counted.
     #[inline(always)]
     pub fn generation(&self) -> &Generation {
         // SAFETY: within the table; any bits are a count.
         unsafe { self.entries.byte_add(AT_GENERATION).cast().as_ref() }
     }
 
-    /// What is known of a key that was found to cover something in this generation. `None`: it is not a region's.
-    pub fn found(self, generation: u64, key: u32) -> Option<Known> {
+    /// The grant of a key, which was checked in this generation. `None`: the key is not a region's.
+    pub fn grant(self, generation: u64, key: u32) -> Option<Grant> {
         let entry = self.entry(key);
         // Relaxed, all: as in `covers`.
         let is_region = entry.access.load(Ordering::Relaxed) & LOCAL_READ != 0;
-        is_region.then(|| Known {
+        is_region.then(|| Grant {
             generation,
             key,
             addr: entry.addr.load(Ordering::Relaxed),
@@ -167,16 +167,17 @@ pub const AT_GENERATION: usize = MAX_MR * size_of::<Entry>();
 /// Size of the table in bytes.
 pub const KEYS_BYTES: usize = AT_GENERATION + 64;
 
-/// Memory that a key was found to give access to: it still does while the [generation](Keys::generation) is the same.
+/// A range of memory to which a key gives access, as was checked: it holds while the [generation](Keys::generation) is the
+/// same.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct Grant {
     generation: u64,
     key: u32,
     pub addr: u64,
     pub length: u64,
 }
 
-impl Known {
+impl Grant {
     /// Whatever the generation and the key are, it covers no byte.
     pub const NOTHING: Self = Self {
         generation: 0,
@@ -191,7 +192,7 @@ impl Known {
         self.generation == generation && self.is_of(key, addr, length)
     }
 
-    /// Like [`covers`](Self::covers), in the generation in which it was found.
+    /// Like [`covers`](Self::covers), in the generation in which it was checked.
     #[inline(always)]
     fn is_of(&self, key: u32, addr: u64, length: u64) -> bool {
         debug_assert!(length != 0);
@@ -211,27 +212,27 @@ impl Known {
     }
 }
 
-/// The local memory that a queue accesses in one way, and what was accessed last.
+/// The grant of the local memory that a queue has accessed last in one way.
 #[derive(Clone, Copy, Debug)]
-pub struct Local {
+pub struct LocalGrant {
     pd: u32,
     /// Access flags, or [`LOCAL_READ`].
     access: u32,
-    known: Known,
+    grant: Grant,
 }
 
-impl Local {
-    /// Whether the key gives access to these addresses, of which there is at least one, if what is known still is.
+impl LocalGrant {
+    /// Whether the key gives access to these addresses, of which there is at least one, if the grant still holds.
     #[inline(always)]
     pub fn covers(&self, key: u32, addr: u64, length: u64) -> bool {
-        self.known.is_of(key, addr, length)
+        self.grant.is_of(key, addr, length)
     }
 
     pub fn new(pd: u32, access: u32) -> Self {
         Self {
             pd,
             access,
-            known: Known::NOTHING,
+            grant: Grant::NOTHING,
         }
     }
 }
@@ -301,9 +302,9 @@ impl MrTable {
         }
     }
 
-    /// See [`Keys::found`].
-    pub fn found(&self, generation: u64, key: u32) -> Option<Known> {
-        self.keys.found(generation, key)
+    /// See [`Keys::grant`].
+    pub fn grant(&self, generation: u64, key: u32) -> Option<Grant> {
+        self.keys.grant(generation, key)
     }
 
     /// See [`Keys::generation`].
@@ -390,19 +391,19 @@ impl MrTable {
 
     /// Whether the key is that of memory of these addresses, as for [`covers`](Self::covers).
     #[inline(always)]
-    pub fn covers_local(&self, local: &mut Local, key: u32, addr: u64, length: u64) -> bool {
-        self.knows_local(local, key, addr, length) || self.look_up(local, key, addr, length)
+    pub fn covers_local(&self, local: &mut LocalGrant, key: u32, addr: u64, length: u64) -> bool {
+        self.is_granted(local, key, addr, length) || self.look_up(local, key, addr, length)
     }
 
-    /// Like [`covers_local`](Self::covers_local), of what was accessed last; calls nothing.
+    /// Like [`covers_local`](Self::covers_local), by the grant alone; calls nothing.
     #[inline(always)]
-    pub fn knows_local(&self, local: &Local, key: u32, addr: u64, length: u64) -> bool {
-        (local.known).covers(self.keys.generation().now(), key, addr, length)
+    pub fn is_granted(&self, local: &LocalGrant, key: u32, addr: u64, length: u64) -> bool {
+        (local.grant).covers(self.keys.generation().now(), key, addr, length)
     }
 
     #[cold]
     #[inline(never)]
-    fn look_up(&self, local: &mut Local, key: u32, addr: u64, length: u64) -> bool {
+    fn look_up(&self, local: &mut LocalGrant, key: u32, addr: u64, length: u64) -> bool {
         // First: see `generation`.
         let generation = self.keys.generation().now();
         let covers = self.covers(&Reach {
@@ -413,8 +414,8 @@ impl MrTable {
             length,
             access: local.access,
         });
-        if covers && let Some(known) = self.keys.found(generation, key) {
-            local.known = known;
+        if covers && let Some(grant) = self.keys.grant(generation, key) {
+            local.grant = grant;
         }
         covers
     }

@@ -2,8 +2,8 @@
 
 use super::cq::CqCtx;
 use super::fabric::behind;
-use super::handed::Handed;
 use super::hca::{Hca, Running};
+use super::poll_history::PollHistory;
 use super::polls::PollSection;
 use crate::error::Error;
 use bellwire_core::queue::{Completion, CompletionQueue, Received};
@@ -22,7 +22,7 @@ pub struct Polled {
     _kept: Own<(Arc<Hca>, PollSection)>,
 }
 
-/// What a poll is handed. In this order, whatever there is behind the queue: polls of other devices than nodes, too, take more
+/// What a poll passes to the device. In this order, whatever there is behind the queue: polls of other devices than nodes, too, take more
 /// instructions if the compiler finds another one.
 #[derive(Debug)]
 #[repr(C)]
@@ -37,7 +37,7 @@ pub struct PolledQueue {
     waiting: Waiting,
     turn: PeerTurn,
     /// For the poll, and for the flight recorder.
-    handed: Handed,
+    history: PollHistory,
 }
 
 /// Whose turn it is where there are several peers: a look begins with that one.
@@ -79,7 +79,7 @@ impl PeerTurn {
     }
 }
 
-/// Requesters of messages that were handed to a poll, and wait until it looks no more to be acknowledged together. They are of
+/// Requesters of messages that were reported to a poll, and wait until it looks no more to be acknowledged together. They are of
 /// one peer.
 #[derive(Debug, Default)]
 struct Waiting {
@@ -160,23 +160,23 @@ impl PolledQueue {
         std::ptr::eq(self.ctx, ctx) && self.core.next_index() == produced
     }
 
-    /// Hands over this receive.
+    /// Reports this receive to the poll.
     ///
     /// # Safety
     /// It is executed, there is no entry of it, nor one of an older receive of its queue pair that was not polled. The poll
-    /// reports it before anything else is handed over.
+    /// returns it before anything else is reported.
     #[inline(always)]
-    pub(super) unsafe fn hand_over(&mut self, received: impl FnOnce() -> Received) {
-        self.handed.note(self.core.next_index(), received);
+    pub(super) unsafe fn report(&mut self, received: impl FnOnce() -> Received) {
+        self.history.note(self.core.next_index(), received);
     }
 
-    /// What was handed over last, if anything was.
+    /// What was reported last, if anything was.
     #[inline(always)]
     pub(super) fn last(&self) -> &Received {
-        self.handed.last()
+        self.history.last()
     }
 
-    /// Whether the requester, at this peer, of the message that was handed over last waits for those of the next ones.
+    /// Whether the requester, at this peer, of the message that was reported last waits for those of the next ones.
     #[inline(always)]
     pub(super) fn lets_wait(&mut self, slot: usize, is_next: impl FnOnce() -> bool) -> bool {
         self.waiting.one_more(slot, is_next)
@@ -264,11 +264,11 @@ impl Polled {
     /// Of a queue of this device, with the device's side of it.
     ///
     /// # Errors
-    /// There is no memory to remember what was handed over.
+    /// There is no memory to remember what was reported.
     pub fn new(core: CompletionQueue<'static>, ctx: &CqCtx, hca: &Running) -> Result<Self, Error> {
-        // Between processes only is anything handed over.
+        // Only a node's device reports to polls.
         let count = hca.fabric().map_or(1, |_| core.capacity());
-        let handed = Handed::new(count as usize)?;
+        let history = PollHistory::new(count as usize)?;
         let section = PollSection::default();
         hca.polls.begin(&section)?;
         let kept = (hca.shared(), section);
@@ -281,7 +281,7 @@ impl Polled {
             left: 0,
             turn: PeerTurn::default(),
             waiting: Waiting::default(),
-            handed,
+            history,
         };
         Ok(Self {
             queue,
@@ -290,12 +290,12 @@ impl Polled {
         })
     }
 
-    /// Those that were handed over last.
-    pub fn handed(&self) -> &Handed {
-        &self.queue.handed
+    /// The receives that were reported last.
+    pub fn poll_history(&self) -> &PollHistory {
+        &self.queue.history
     }
 
-    /// For a poll that has found nothing: makes requests proceed, and returns the receive that was handed to it. `Err`: none
+    /// For a poll that has found nothing: makes requests proceed, and returns the receive that was reported to it. `Err`: none
     /// was; whether polling again may find something.
     #[inline(always)]
     pub fn look(&mut self) -> Result<Completion<'static>, bool> {
@@ -305,10 +305,10 @@ impl Polled {
         let Some(received) = self.hca.look(&mut self.queue).copied() else {
             return Err(true);
         };
-        let PolledQueue { core, handed, .. } = &mut self.queue;
-        // SAFETY: the caller of `hand_over` guarantees it; nothing was polled since. This queue alone uses the ledger, which is
+        let PolledQueue { core, history, .. } = &mut self.queue;
+        // SAFETY: the caller of `report` guarantees it; nothing was polled since. This queue alone uses the ledger, which is
         // kept as long.
-        let completion = unsafe { core.complete_received(received, || handed.ledger()) };
+        let completion = unsafe { core.complete_received(received, || history.ledger()) };
         completion.ok_or(true)
     }
 
@@ -333,7 +333,7 @@ impl Drop for RepeatedLooks<'_> {
     fn drop(&mut self) {
         let Polled { queue, hca, .. } = &mut *self.0;
         if queue.waiting.end() {
-            hca.pay_after_looks(queue);
+            hca.acknowledge_after_looks(queue);
         }
     }
 }

@@ -235,7 +235,7 @@ fn is_multicast(attr: &AhAttr) -> bool {
 
 /// Another node of the fabric, as the destination of an address.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Elsewhere {
+pub(super) struct OtherNode {
     pub slot: usize,
     /// Incarnation of the node that is there now; zero: there is no link with any.
     pub incarnation: u64,
@@ -254,7 +254,7 @@ impl Hca {
             && let Some(slot) = node.slot_of(attr.dlid)
         {
             node.meet(slot)?;
-            if self.elsewhere(attr).is_some() {
+            if self.other_node(attr).is_some() {
                 node.call(slot);
             }
         }
@@ -304,7 +304,7 @@ impl Hca {
         let is_another = self.port.is_ours(attr.dlid)
             || self.node.as_ref().is_some_and(|node| {
                 let slot = node.slot_of(attr.dlid);
-                let link = slot.and_then(|slot| node.known(slot)?.link());
+                let link = slot.and_then(|slot| node.existing_peer(slot)?.link());
                 // A link that has ended is about to be replaced.
                 link.is_some_and(|link| link.gid != theirs && !link.is_closed())
             });
@@ -359,26 +359,26 @@ impl Hca {
     }
 
     /// The other node that a path leads to.
-    pub(super) fn elsewhere(&self, attr: &AhAttr) -> Option<Elsewhere> {
+    pub(super) fn other_node(&self, attr: &AhAttr) -> Option<OtherNode> {
         self.node_at(attr.dlid, named(attr))
     }
 
     /// The other node that a datagram is sent to.
-    pub(super) fn datagram_elsewhere(&self, av: &AddressVector) -> Option<Elsewhere> {
+    pub(super) fn other_node_of_datagram(&self, av: &AddressVector) -> Option<OtherNode> {
         self.node_at(av.rlid.get(), named_in(av))
             .filter(|there| there.incarnation != 0 || named_in(av).is_none())
     }
 
-    fn node_at(&self, lid: u16, gid: Option<[u8; 16]>) -> Option<Elsewhere> {
+    fn node_at(&self, lid: u16, gid: Option<[u8; 16]>) -> Option<OtherNode> {
         let node = self.node.as_ref()?;
         let slot = node.slot_of(lid)?;
         // A place that this node has had nothing to do with has no node that it knows.
-        let peer = node.known(slot)?;
+        let peer = node.existing_peer(slot)?;
         let (incarnation, present) = peer.identity();
         // Otherwise it is another node that has had the place, or will have it.
         let is_it = gid.is_none_or(|gid| gid == present);
         let incarnation = if is_it { incarnation } else { 0 };
-        Some(Elsewhere { slot, incarnation })
+        Some(OtherNode { slot, incarnation })
     }
 }
 

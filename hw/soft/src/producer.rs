@@ -324,15 +324,15 @@ mod loom_models {
 
     impl Messages {
         /// Receives the next message, if the turn is free, and writes its number to an entry; or returns it, where it is
-        /// handed over instead.
-        fn receive(&self, world: &World, hands_over: impl FnOnce() -> bool) -> Option<u32> {
+        /// reported instead.
+        fn receive(&self, world: &World, reports: impl FnOnce() -> bool) -> Option<u32> {
             let _turn = self.0.try_take()?;
             // SAFETY: this thread has the turn.
             let number = self.1.with_mut(|received| unsafe {
                 *received += 1;
                 *received
             });
-            if hands_over() {
+            if reports() {
                 return Some(number);
             }
             assert!(world.write(|_| number));

@@ -5,7 +5,7 @@
 
 use super::cq::CqCtx;
 use super::gate::{Gate, Way};
-use super::mr::{Known, LOCAL_READ, Local};
+use super::mr::{Grant, LOCAL_READ, LocalGrant};
 use super::receive::RecvWork;
 use super::remote::{Accepted, Acknowledged, Inbound, Remote};
 use super::run::Stop;
@@ -48,7 +48,7 @@ impl QpCtx {
     }
 }
 
-/// What peers read, and who posts receives. It changes seldom.
+/// What peers read, and who posts receives. It changes rarely.
 #[derive(Debug, Default)]
 pub struct Face {
     /// Whose requests are accepted: a [`connection`](super::connection), or all
@@ -132,9 +132,9 @@ pub struct SendWork {
     /// The value that `peer` has to accept.
     pub connection: u64,
     /// The memory of a peer in this process that was reached last: that was read, and that was written to.
-    pub reached: [Known; 2],
+    pub grants: [Grant; 2],
     /// The local memory of requests of one element: that is written to, and that is read.
-    pub local: [Local; 2],
+    pub local: [LocalGrant; 2],
     /// Why the data path stopped at `consumer`, until the holder of the lock handles it.
     pub(super) stop: Option<Stop>,
     pub cq: &'static CqCtx,
@@ -144,8 +144,8 @@ pub struct SendWork {
 }
 
 /// [`SendWork::local`] of a queue pair in this protection domain.
-pub(super) fn locals(pd: u32) -> [Local; 2] {
-    [AccessFlags::LOCAL_WRITE.bits(), LOCAL_READ].map(|access| Local::new(pd, access))
+pub(super) fn locals(pd: u32) -> [LocalGrant; 2] {
+    [AccessFlags::LOCAL_WRITE.bits(), LOCAL_READ].map(|access| LocalGrant::new(pd, access))
 }
 
 impl SendWork {

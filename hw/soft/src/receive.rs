@@ -13,7 +13,7 @@ use super::copy::{Fault, Span, can_write};
 use super::cq::CqCtx;
 use super::hca::Hca;
 use super::lists::{can_read_all, gather};
-use super::mr::{Local, Reach};
+use super::mr::{LocalGrant, Reach};
 use super::srq::SrqCtx;
 use crate::event::EventType;
 use arrayvec::ArrayVec;
@@ -73,7 +73,7 @@ pub struct OwnQueue {
     pub cq: &'static CqCtx,
     pub user_index: u32,
     /// The memory of receives.
-    pub local: Local,
+    pub local: LocalGrant,
 }
 
 /// The shared receive queue of a queue pair.
@@ -83,7 +83,7 @@ pub struct SharedQueue {
     pub cq: &'static CqCtx,
     pub user_index: u32,
     /// The memory of receives.
-    pub local: Local,
+    pub local: LocalGrant,
 }
 
 /// A receive that the claimant fills and completes.
@@ -152,7 +152,7 @@ impl Lists for SrqRing<'static> {
 
 /// The memory of an element, if that has room for `length` bytes of this local memory.
 #[inline(always)]
-fn room_in(hca: &Hca, local: &mut Local, sge: &Sge, length: usize) -> Option<*mut u8> {
+fn room_in(hca: &Hca, local: &mut LocalGrant, sge: &Sge, length: usize) -> Option<*mut u8> {
     let fits = length <= sge.length as usize
         && (hca.mrs).covers_local(local, sge.lkey, sge.addr, length as u64);
     fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))

@@ -95,15 +95,15 @@ pub(super) fn usual_place(
     if face.accepts.load(Ordering::Acquire) != work.connection {
         return None;
     }
-    let known = &mut work.reached[usize::from(access != AccessFlags::REMOTE_READ)];
+    let grant = &mut work.grants[usize::from(access != AccessFlags::REMOTE_READ)];
     let Remote { addr, rkey } = remote;
     let generation = hca.mrs.generation().now();
-    if known.covers(generation, rkey, addr, length) {
+    if grant.covers(generation, rkey, addr, length) {
         return Some(std::ptr::with_exposed_provenance_mut(addr as usize));
     }
     let place = usual_place_of(hca, face, remote, length, access);
     if place.is_some() {
-        *known = hca.mrs.found(generation, rkey).unwrap_or(*known);
+        *grant = hca.mrs.grant(generation, rkey).unwrap_or(*grant);
     }
     place
 }

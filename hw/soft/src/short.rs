@@ -86,7 +86,7 @@ impl Hca {
                 let work = work_of(ctx);
                 FirstBlock::read(work.ring, work.consumer)
             };
-            (Current { ctx, block }, known(block))
+            (Current { ctx, block }, last_entry(block))
         });
     }
 
@@ -97,10 +97,10 @@ impl Hca {
         &self,
         ctx: &'static QpCtx,
         block: FirstBlock<'static>,
-        known: LastEntry,
+        last: LastEntry,
         producer: u32,
     ) {
-        self.execute_by(ctx, producer, || (Current { ctx, block }, known));
+        self.execute_by(ctx, producer, || (Current { ctx, block }, last));
     }
 
     /// `current` returns the current entry, if that is the last one before `producer` and takes one block, and what its
@@ -119,14 +119,14 @@ impl Hca {
         if gate == gate::THERE {
             // SAFETY: the gate says so.
             if unsafe { is_alone(ctx, producer) } {
-                let (current, known) = current();
-                return self.execute_there(current, known);
+                let (current, last) = current();
+                return self.execute_there(current, last);
             }
         } else if gate == gate::HERE {
             // SAFETY: the gate says so.
             if unsafe { is_alone(ctx, producer) } {
-                let (current, known) = current();
-                return self.execute_here(current, known);
+                let (current, last) = current();
+                return self.execute_here(current, last);
             }
         } else if gate != gate::OTHER {
             return self.execute_fenced(ctx);
@@ -150,12 +150,12 @@ impl Hca {
 
     // Few cases each: more would be a table of jumps, which takes longer than two comparisons.
     #[inline(always)]
-    fn execute_here(&self, mut current: Current, known: LastEntry) {
-        match known.opcode() {
-            opcode::RDMA_WRITE => self.write_here(current, known),
+    fn execute_here(&self, mut current: Current, last: LastEntry) {
+        match last.opcode() {
+            opcode::RDMA_WRITE => self.write_here(current, last),
             // SAFETY: used here only.
             opcode::SEND if takes_own_receives(unsafe { current.work() }) => {
-                self.send_here(current, known);
+                self.send_here(current, last);
             }
             opcode::RDMA_READ => self.transfer_here(current),
             _ => self.execute_any(current.ctx),
@@ -163,19 +163,19 @@ impl Hca {
     }
 
     #[inline(always)]
-    fn execute_there(&self, current: Current, known: LastEntry) {
-        match known.opcode() {
-            opcode::RDMA_WRITE => self.write_there(current, known),
-            opcode::SEND => self.send_there::<PLAIN>(current, known),
-            _ => self.execute_other_there(current, known),
+    fn execute_there(&self, current: Current, last: LastEntry) {
+        match last.opcode() {
+            opcode::RDMA_WRITE => self.write_there(current, last),
+            opcode::SEND => self.send_there::<PLAIN>(current, last),
+            _ => self.execute_other_there(current, last),
         }
     }
 
     #[inline(never)]
-    fn execute_other_there(&self, current: Current, known: LastEntry) {
-        match known.opcode() {
+    fn execute_other_there(&self, current: Current, last: LastEntry) {
+        match last.opcode() {
             opcode::RDMA_READ => self.transfer_there(current),
-            opcode::SEND_IMM => self.send_there::<WITH_IMM>(current, known),
+            opcode::SEND_IMM => self.send_there::<WITH_IMM>(current, last),
             opcode::RDMA_WRITE_IMM => self.send_eagerly_there(current),
             _ => self.execute_any(current.ctx),
         }
@@ -212,10 +212,10 @@ impl Hca {
 
     /// Executes a WRITE within this process, and leaves the section.
     #[inline(never)]
-    fn write_here(&self, mut current: Current, known: LastEntry) {
+    fn write_here(&self, mut current: Current, last: LastEntry) {
         let block = current.block;
         // SAFETY: used before the section is left.
-        if !wrote_here(self, unsafe { current.work() }, block, known) {
+        if !wrote_here(self, unsafe { current.work() }, block, last) {
             return self.transfer_here(current);
         }
         self.finish(current, true);
@@ -223,10 +223,10 @@ impl Hca {
 
     /// Delivers a SEND within this process, and leaves the section.
     #[inline(never)]
-    fn send_here(&self, mut current: Current, known: LastEntry) {
+    fn send_here(&self, mut current: Current, last: LastEntry) {
         let block = current.block;
         // SAFETY: used before the section is left.
-        let sent = sent_here(self, unsafe { current.work() }, block, known);
+        let sent = sent_here(self, unsafe { current.work() }, block, last);
         self.finish(current, sent);
     }
 
@@ -263,13 +263,8 @@ impl Hca {
 }
 
 #[inline(always)]
-fn wrote_here(
-    hca: &Hca,
-    work: &mut SendWork,
-    block: FirstBlock<'static>,
-    known: LastEntry,
-) -> bool {
-    let Some((target, bytes)) = short_write(block, known) else {
+fn wrote_here(hca: &Hca, work: &mut SendWork, block: FirstBlock<'static>, last: LastEntry) -> bool {
+    let Some((target, bytes)) = short_write(block, last) else {
         return false;
     };
     let length = bytes.len() as u64;
@@ -279,8 +274,8 @@ fn wrote_here(
 }
 
 #[inline(always)]
-fn sent_here(hca: &Hca, work: &SendWork, block: FirstBlock<'static>, known: LastEntry) -> bool {
-    let Some(bytes) = block.data(SEND_DATA, known.inline().into()) else {
+fn sent_here(hca: &Hca, work: &SendWork, block: FirstBlock<'static>, last: LastEntry) -> bool {
+    let Some(bytes) = block.data(SEND_DATA, last.inline().into()) else {
         return false;
     };
     let solicited = block.fm_ce_se() & fm_ce_se::SOLICITED != 0;
@@ -291,15 +286,15 @@ fn sent_here(hca: &Hca, work: &SendWork, block: FirstBlock<'static>, known: Last
 #[inline(always)]
 pub(super) fn short_write(
     block: FirstBlock<'static>,
-    known: LastEntry,
+    last: LastEntry,
 ) -> Option<(Remote, &'static [u8])> {
-    let data = block.data(DATA, known.inline().into())?;
+    let data = block.data(DATA, last.inline().into())?;
     Some((block.remote(TARGET), data))
 }
 
 /// What the doorbell would be told of an entry on a reliable connection that takes one block.
 #[inline(always)]
-pub(super) fn known(block: FirstBlock<'static>) -> LastEntry {
+pub(super) fn last_entry(block: FirstBlock<'static>) -> LastEntry {
     block.known(match block.opcode() {
         opcode::RDMA_WRITE => DATA,
         _ => SEND_DATA,

@@ -16,51 +16,51 @@ pub struct Turn(AtomicBool);
 
 /// The turn, held until dropped.
 #[derive(Debug)]
-pub struct Taken<'a>(&'a Turn);
+pub struct TurnGuard<'a>(&'a Turn);
 
 impl Turn {
     /// Waits for the turn. The wait is short: a holder copies one message. Only if the holder does not run, the wait
     /// [sleeps](Backoff).
     #[inline]
-    pub fn take(&self) -> Taken<'_> {
+    pub fn take(&self) -> TurnGuard<'_> {
         self.try_take().unwrap_or_else(|| self.wait())
     }
 
     #[cold]
     #[inline(never)]
-    fn wait(&self) -> Taken<'_> {
+    fn wait(&self) -> TurnGuard<'_> {
         let mut backoff = Backoff::new();
         loop {
             // Relaxed: only waits until the exchange can succeed.
             while self.0.load(Ordering::Relaxed) {
                 backoff.wait();
             }
-            if let Some(taken) = self.try_take() {
-                return taken;
+            if let Some(guard) = self.try_take() {
+                return guard;
             }
         }
     }
 
-    /// The turn that was [kept](Taken::keep).
+    /// The turn that was [kept](TurnGuard::keep).
     ///
     /// # Safety
     /// It was, and is taken back once.
     #[inline(always)]
-    pub unsafe fn kept(&self) -> Taken<'_> {
-        Taken(self)
+    pub unsafe fn kept(&self) -> TurnGuard<'_> {
+        TurnGuard(self)
     }
 
     /// Takes the turn, if it is free.
     #[inline]
-    pub fn try_take(&self) -> Option<Taken<'_>> {
+    pub fn try_take(&self) -> Option<TurnGuard<'_>> {
         // Acquire: pairs with the Release in `drop`, so that the previous holder's work is visible. Relaxed:
         // a failed exchange publishes nothing.
         let taken = (self.0).compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok().then(|| Taken(self))
+        taken.is_ok().then(|| TurnGuard(self))
     }
 }
 
-impl<'a> Taken<'a> {
+impl<'a> TurnGuard<'a> {
     /// Keeps the turn until it is [taken back](Turn::kept), for a type that holds what it is a part of.
     #[inline(always)]
     pub fn keep(self) {
@@ -68,7 +68,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for TurnGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `try_take`.

@@ -79,7 +79,7 @@ pub fn shared() -> Result<Arc<Running>, Error> {
 }
 
 /// The HCA writes the entries, with the user index that it was given. A poll that finds nothing makes requests
-/// proceed, and may be handed a receive.
+/// proceed, and may report a receive.
 impl Poll for Polled {
     type Producer = CqCtx;
 
@@ -131,12 +131,12 @@ impl Poll for Polled {
     }
 
     fn kept(&self) -> usize {
-        self.handed().bytes()
+        self.poll_history().bytes()
     }
 
-    /// With those that were handed to polls.
+    /// With those that were reported to polls.
     fn known(&self, entries: Vec<OldCqe>, _: &CqSide) -> Result<Vec<OldCqe>, Error> {
-        collected(self.handed().among(entries))
+        collected(self.poll_history().among(entries))
     }
 }
 

@@ -456,7 +456,7 @@ impl Meetings {
         }
         // A place passes to another node only when the previous one has gone; the new node's claim is not
         // sufficient.
-        let link = node.known(slot).and_then(Peer::link);
+        let link = node.existing_peer(slot).and_then(Peer::link);
         // A link that was agreed on in this round counts: with a second one, each end would drop the other's choice.
         let there =
             link.is_some_and(|link| !link.is_gone()) || agreed.iter().any(|link| link.slot == slot);

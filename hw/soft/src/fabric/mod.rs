@@ -62,11 +62,13 @@ pub use open::{Refusal, open_memory};
 pub use owner::Owner;
 pub(crate) use owner::{prefix_of, user_of};
 pub use peer::{Link, Peer};
-pub use reading::{Owing, Reads};
+pub use reading::{PendingAcks, Reads};
 pub use segment::Face;
 pub use size::{Besides, MOST_SHORT, Size};
 pub use window::Mapped;
-pub use wire::{Front, Header, IN_LINE, InPlace, MAX_PACKET, Packet, Room, Send, Sending, Taken};
+pub use wire::{
+    CarriedAck, Front, Header, IN_LINE, InPlace, MAX_PACKET, Packet, Room, Send, Sending,
+};
 
 /// Maximum number of nodes in a fabric.
 pub const MAX_NODES: usize = 4096;

@@ -10,7 +10,7 @@ pub enum Kind {
     Datagram = 2,
     /// The response to a request.
     Answer = 3,
-    /// Requests the responses that are owed, now.
+    /// Requests the responses that are pending, now.
     Probe = 4,
     /// Data of a READ response.
     Data = 5,

@@ -61,8 +61,8 @@ pub struct Node {
     stop: AtomicBool,
     /// Something waits for a peer: the node's thread has to check again soon.
     waiting: AtomicBool,
-    /// Some peer is owed a response.
-    owing: AtomicBool,
+    /// A response to some peer is pending.
+    pending_responses: AtomicBool,
     /// Some requester waits for a response, or for room.
     halted: AtomicBool,
     /// The node's thread polls at intervals.
@@ -141,7 +141,7 @@ impl Node {
             wake,
             stop: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
-            owing: AtomicBool::new(false),
+            pending_responses: AtomicBool::new(false),
             halted: AtomicBool::new(false),
             awake: AtomicBool::new(false),
             distrusted: Mutex::new(distrusted),
@@ -190,7 +190,7 @@ impl Node {
     }
 
     /// The peer in a place; `None`: this node has had nothing to do with that place.
-    pub fn known(&self, slot: usize) -> Option<&Peer> {
+    pub fn existing_peer(&self, slot: usize) -> Option<&Peer> {
         self.places.get(slot)
     }
 
@@ -204,7 +204,7 @@ impl Node {
 
     /// Whether there is a link with the node in a place.
     pub(super) fn is_linked(&self, slot: usize) -> bool {
-        (self.known(slot)).is_some_and(|peer| peer.incarnation() != 0)
+        (self.existing_peer(slot)).is_some_and(|peer| peer.incarnation() != 0)
     }
 
     /// All peers that this node has had to do with, whether there is a link or not.
@@ -335,7 +335,7 @@ impl Node {
 
     /// Whether this is the link with a place, and not one that another has replaced.
     pub fn is_link(&self, slot: usize, link: &Arc<Link>) -> bool {
-        let present = self.known(slot).and_then(Peer::link);
+        let present = self.existing_peer(slot).and_then(Peer::link);
         present.is_some_and(|present| Arc::ptr_eq(&present, link))
     }
 
@@ -376,7 +376,10 @@ impl Node {
 
     /// Ends a link, if there is one. `turns` takes those of the peer. Under the device's lock.
     pub fn unlink<'n>(&'n self, slot: usize, turns: impl FnOnce(&'n Peer) -> Turns<'n>) {
-        let Some(peer) = self.known(slot).filter(|peer| peer.incarnation() != 0) else {
+        let Some(peer) = self
+            .existing_peer(slot)
+            .filter(|peer| peer.incarnation() != 0)
+        else {
             return;
         };
         self.places.linked.remove(peer);
@@ -419,7 +422,7 @@ impl Node {
                 key @ FIRST_KEY.. => meetings.ready(self, key, &mut woken.agreed),
                 key => {
                     let slot = key as usize % MAX_NODES;
-                    let Some(peer) = self.known(slot) else {
+                    let Some(peer) = self.existing_peer(slot) else {
                         continue;
                     };
                     let Some(link) = peer.link() else { continue };
@@ -453,22 +456,23 @@ impl Node {
         self.waiting.store(waiting, Ordering::Relaxed);
     }
 
-    /// Whether some peer is owed a response.
+    /// Whether a response to some peer is pending.
     #[inline(always)]
-    pub fn is_owing(&self) -> bool {
+    pub fn has_pending_responses(&self) -> bool {
         // Relaxed: a hint; where it matters, it is read under the device's lock.
-        self.owing.load(Ordering::Relaxed)
+        self.pending_responses.load(Ordering::Relaxed)
     }
 
-    pub fn set_owing(&self, owing: bool) {
-        // Relaxed: a hint, as in `is_owing`.
-        self.owing.store(owing, Ordering::Relaxed);
+    pub fn set_pending_responses(&self, pending_responses: bool) {
+        // Relaxed: a hint, as in `has_pending_responses`.
+        self.pending_responses
+            .store(pending_responses, Ordering::Relaxed);
     }
 
-    /// Some peer is owed a response, which is sent when there is nothing more urgent.
+    /// A response to some peer is pending, which is sent when there is nothing more urgent.
     #[inline(always)]
-    pub fn owes(&self) {
-        self.set_owing(true);
+    pub fn add_pending_response(&self) {
+        self.set_pending_responses(true);
         if !self.is_awake() {
             self.rouse();
         }

@@ -50,20 +50,20 @@ pub(super) struct FileId {
     pub inode: u64,
 }
 
-/// What is known of a peer's file.
+/// Properties of a peer's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Found {
+struct Properties {
     id: FileId,
     kind: FileType,
     length: u64,
 }
 
 /// Queries a file, but nothing for which its file system would have to do work.
-fn look(fd: BorrowedFd<'_>) -> Result<Found, Errno> {
+fn look(fd: BorrowedFd<'_>) -> Result<Properties, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let wanted = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::INO;
     let stat = statx(fd, c"", flags, wanted)?;
-    Ok(Found {
+    Ok(Properties {
         id: FileId {
             device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             inode: stat.stx_ino,
@@ -92,7 +92,7 @@ pub fn open_memory(
     // A poll may be the first that needs the memory, and closing descriptors is a cancellation point.
     let _whole = bellwire_provider::thread::Uncancelled::new();
     let pid = pid.ok_or(Refusal::Unfit)?;
-    let wanted = Found {
+    let wanted = Properties {
         id: FileId {
             device,
             inode: memory.inode,

@@ -11,8 +11,8 @@ use bellwire_provider::quiesce::{Barriers, Section};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Most queue pairs of one peer that owe an acknowledgement at a time: then it is sent.
-pub const OWING: usize = 64;
+/// Most queue pairs of one peer whose acknowledgements are pending at a time: then these are sent.
+pub const MOST_PENDING: usize = 64;
 
 /// How often in succession threads find that the one that holds the turn has left something, until it is taken away.
 const PATIENCE: u32 = 64;
@@ -23,10 +23,10 @@ pub struct Reading {
     turn: Biased,
     /// Entered by a reader that has the turn, but no completion queue.
     section: Section,
-    /// Numbers of the queue pairs that owe an acknowledgement. Owned by the thread that has the turn.
-    owing: UnsafeCell<Owing>,
+    /// Numbers of the queue pairs whose acknowledgements are pending. Owned by the thread that has the turn.
+    pending: UnsafeCell<PendingAcks>,
     /// Whether there are some: written by that thread.
-    owes: AtomicBool,
+    has_pending: AtomicBool,
     /// The last look that found a packet and could find more. Likewise.
     found: UnsafeCell<u32>,
     /// Where the reader was when other threads last found that it left something, and how often they did.
@@ -80,14 +80,14 @@ impl Reading {
         }
     }
 
-    /// The queue pairs that owe an acknowledgement.
+    /// The queue pairs whose acknowledgements are pending.
     ///
     /// # Safety
     /// This thread has the turn, and makes this once while it is used.
     #[expect(clippy::mut_from_ref, reason = "one thread has the turn")]
-    pub unsafe fn owing(&self) -> &mut Owing {
+    pub unsafe fn pending(&self) -> &mut PendingAcks {
         // SAFETY: as the caller guarantees.
-        unsafe { &mut *self.owing.get() }
+        unsafe { &mut *self.pending.get() }
     }
 
     /// Takes the turn, if it is free or this thread's. For the holder of the device's lock.
@@ -112,7 +112,7 @@ impl Reading {
         })
     }
 
-    /// This thread has found that another one, which has the turn, has left a packet unread, or an acknowledgement unpaid, while
+    /// This thread has found that another one, which has the turn, has left a packet unread, or an acknowledgement unsent, while
     /// the reader is at this position. Whether the turn is to be taken away.
     #[cold]
     pub fn is_left(&self, me: Thread, position: u32) -> bool {
@@ -123,16 +123,16 @@ impl Reading {
         self.turn.is_held_by_another(me) && self.times.fetch_add(1, Ordering::Relaxed) >= PATIENCE
     }
 
-    /// Whether some queue pair owes an acknowledgement. A hint, unless this thread has the turn.
-    pub fn owes(&self) -> bool {
+    /// Whether an acknowledgement is pending. A hint, unless this thread has the turn.
+    pub fn has_pending(&self) -> bool {
         // Relaxed: a hint; ordered by the turn.
-        self.owes.load(Ordering::Relaxed)
+        self.has_pending.load(Ordering::Relaxed)
     }
 
     /// Notes it. For the thread that has the turn.
-    pub fn set_owes(&self, owes: bool) {
-        // Relaxed: as in `owes`.
-        self.owes.store(owes, Ordering::Relaxed);
+    pub fn set_has_pending(&self, has_pending: bool) {
+        // Relaxed: as in `has_pending`.
+        self.has_pending.store(has_pending, Ordering::Relaxed);
     }
 
     /// Waits until a reader without the lock, which polls no completion queue, has left the section in which it may have
@@ -142,8 +142,8 @@ impl Reading {
     }
 }
 
-/// The queue pairs that owe an acknowledgement.
-pub type Owing = ArrayVec<u32, OWING>;
+/// The queue pairs whose acknowledgements are pending.
+pub type PendingAcks = ArrayVec<u32, MOST_PENDING>;
 
 impl Reads<'_> {
     /// This look has found a packet. Whether the one before it had, too.
@@ -158,9 +158,9 @@ impl Reads<'_> {
     }
 
     #[inline(always)]
-    pub fn owing(&mut self) -> &mut Owing {
+    pub fn pending(&mut self) -> &mut PendingAcks {
         // SAFETY: this thread has the turn, and the borrow is exclusive.
-        unsafe { self.of.owing() }
+        unsafe { self.of.pending() }
     }
 }
 

@@ -36,7 +36,7 @@ use std::cell::UnsafeCell;
 #[cfg(all(test, not(loom)))]
 const SIZE: usize = 4;
 const NAME: usize = 8;
-const TAKEN: usize = 16;
+const ACK: usize = 16;
 const NUMBER: usize = 20;
 
 /// Size of a packet's header in bytes.
@@ -57,7 +57,7 @@ pub struct Header<A = Option<Number>> {
     pub name: Name,
     pub number: Number,
     /// Acknowledgement, if it carries one: the last request of the other direction that was taken.
-    pub taken: A,
+    pub ack: A,
     pub flags: u8,
     /// Bytes of data, up to [`MOST_SHORT`](super::MOST_SHORT), of a SEND that says nothing else: it has no immediate data, and its
     /// completion is not solicited. The shortest have no entry. Zero: look at the entry.
@@ -70,7 +70,7 @@ impl Header {
         Self {
             name,
             number,
-            taken: None,
+            ack: None,
             flags: 0,
             short: 0,
         }
@@ -78,12 +78,12 @@ impl Header {
 }
 
 /// An acknowledgement that a packet may carry.
-pub trait Taken {
+pub trait CarriedAck {
     /// The last request that was taken, if the packet carries that. Called once, if it is sent for certain.
     fn carried(self) -> Option<Number>;
 }
 
-impl Taken for Option<Number> {
+impl CarriedAck for Option<Number> {
     fn carried(self) -> Option<Number> {
         self
     }
@@ -240,7 +240,7 @@ impl Sending<'_> {
 
     /// Sends a packet of `len` bytes, which `fill` writes. Once there is room, `header` returns its header.
     #[inline(always)]
-    pub fn send<A: Taken>(
+    pub fn send<A: CarriedAck>(
         self,
         incarnation: u64,
         header: impl FnOnce() -> Header<A>,
@@ -262,7 +262,7 @@ impl Sending<'_> {
     }
 
     #[inline(always)]
-    fn send_behind<A: Taken>(
+    fn send_behind<A: CarriedAck>(
         self,
         kept: u32,
         incarnation: u64,
@@ -282,7 +282,7 @@ impl Sending<'_> {
     /// Sends a request's packet of `len` bytes, which fits in one line: `first` writes its payload and returns its header
     /// once there is room, so that few values are held meanwhile. It calls nothing.
     #[inline(always)]
-    pub fn send_line<A: Taken>(
+    pub fn send_line<A: CarriedAck>(
         self,
         incarnation: u64,
         len: usize,
@@ -309,7 +309,7 @@ impl Sending<'_> {
     /// # Safety
     /// Each piece is readable.
     #[inline(always)]
-    pub unsafe fn send_data<A: Taken>(
+    pub unsafe fn send_data<A: CarriedAck>(
         self,
         incarnation: u64,
         len: usize,
@@ -340,7 +340,7 @@ impl Sending<'_> {
     /// Publishes a packet of so many lines, or nothing after a fault. `fill` writes the bytes at this offset and behind, then those in the first line, and
     /// returns how many it has, and the header. So many lines have to be there behind them.
     #[inline(always)]
-    fn publish<A: Taken>(
+    fn publish<A: CarriedAck>(
         self,
         incarnation: u64,
         lines: u32,
@@ -392,8 +392,8 @@ impl Sending<'_> {
         wide(ours, start + NAME).store(header.name.bits(), Ordering::Relaxed);
         word(ours, start + NUMBER).store(header.number.word(), Ordering::Relaxed);
         let mut size = Size::new(len, header.flags, header.short);
-        if let Some(taken) = header.taken.carried() {
-            word(ours, start + TAKEN).store(taken.word(), Ordering::Relaxed);
+        if let Some(ack) = header.ack.carried() {
+            word(ours, start + ACK).store(ack.word(), Ordering::Relaxed);
             size = size.with_ack();
         }
         let first = u64::from(position) | u64::from(size.bits()) << 32;
@@ -523,7 +523,7 @@ impl Reader {
         let header = Header {
             name,
             number: line.number(),
-            taken: line.taken(),
+            ack: line.ack(),
             flags: size.flags(),
             short: size.short() as u8,
         };

@@ -6,7 +6,7 @@
 
 use super::super::copy::{Fault, copy};
 use super::super::hca::Hca;
-use super::super::mr::Local;
+use super::super::mr::LocalGrant;
 use super::super::polled::PolledQueue;
 use super::super::qp::Face;
 use super::super::respond::{allows, usual_place_of};
@@ -121,7 +121,7 @@ impl RecvWork {
                 received
             }
             Receives::Shared(_) => {
-                let fill = |claim: &Claim<_>, _: &mut Local| {
+                let fill = |claim: &Claim<_>, _: &mut LocalGrant| {
                     (claim.fill_arrived_datagram(hca, arrived, origin)).then_some(())
                 };
                 self.deliver_shared(fill).is_some()
@@ -135,7 +135,7 @@ impl RecvWork {
     #[inline(always)]
     fn deliver_shared<T>(
         &mut self,
-        fill: impl FnOnce(&Claim<SrqRing<'static>>, &mut Local) -> Option<T>,
+        fill: impl FnOnce(&Claim<SrqRing<'static>>, &mut LocalGrant) -> Option<T>,
     ) -> Option<T> {
         let Receives::Shared(queue) = &mut self.source else {
             return None;
@@ -158,7 +158,7 @@ impl<R: Lists> Claim<R> {
         hca: &Hca,
         face: &Face,
         message: &Arrived<PIECES>,
-        local: &mut Local,
+        local: &mut LocalGrant,
         valid: impl Fn() -> bool,
         poll: Option<&mut PolledQueue>,
     ) -> Option<Reported> {
@@ -175,10 +175,10 @@ impl<R: Lists> Claim<R> {
         // Order 10: no entry is left to be polled that a receive reported to the poll could overtake.
         if let Some(poll) = poll
             && message.is_plain()
-            && self.cq.hands_to(poll)
+            && self.cq.may_report_to(poll)
         {
             // SAFETY: the receive is executed, and there is no entry of an older one of the queue pair.
-            unsafe { poll.hand_over(|| R::received(&self.completed, length)) };
+            unsafe { poll.report(|| R::received(&self.completed, length)) };
             return Some(Reported::ToPoll);
         }
         let produced = self.cq.produce_plain(
@@ -217,7 +217,7 @@ impl<R: Lists> Claim<R> {
         &self,
         hca: &Hca,
         message: &Arrived<PIECES>,
-        local: &mut Local,
+        local: &mut LocalGrant,
     ) -> bool {
         // SAFETY: the receive is claimed. An empty list has an element of length zero.
         let first = unsafe { self.ring.first(self.index) };

@@ -71,15 +71,15 @@ impl OwnQueue {
         // length zero.
         let sge = unsafe { self.ring.first(self.consumer.into()) };
         let fits = length <= sge.length as usize
-            && (hca.mrs).knows_local(&self.local, sge.lkey, sge.addr, length as u64)
-            && self.cq.hands_to(poll);
+            && (hca.mrs).is_granted(&self.local, sge.lkey, sge.addr, length as u64)
+            && self.cq.may_report_to(poll);
         let place = std::ptr::with_exposed_provenance_mut(sge.addr as usize);
         // SAFETY: the caller guarantees the data; the place was checked in this section.
         if !fits || unsafe { copy_short(data, place, length) }.is_err() {
             return false;
         }
         // SAFETY: the receive is executed, and there is no entry of an older one.
-        unsafe { poll.hand_over(|| Received::new(&self.completed(0), length as u32)) };
+        unsafe { poll.report(|| Received::new(&self.completed(0), length as u32)) };
         self.pass();
         true
     }

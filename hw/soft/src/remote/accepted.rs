@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 #[repr(C)]
 pub struct Accepted {
     pub expected: Expected,
-    /// It is in the peer's list of queue pairs that owe an acknowledgement. Owned by the reader of the peer's packets.
+    /// It is in the peer's list of queue pairs whose acknowledgements are pending. Owned by the reader of the peer's packets.
     pub listed: UnsafeCell<bool>,
 }
 
@@ -25,7 +25,7 @@ pub struct Expected(sync::AtomicU64);
 
 /// There has been no request.
 const UNKNOWN: u64 = 1 << 32;
-/// The next one is read under the device's lock: the queue pair is no RC queue pair, or owes a response that is more
+/// The next one is read under the device's lock: the queue pair is no RC queue pair, or its pending response is more
 /// than an acknowledgement.
 const CLOSED: u64 = 1 << 33;
 /// What was taken last needs no acknowledgement: nothing was, or a response of its own acknowledges it, and all before it.
@@ -107,11 +107,11 @@ impl Expected {
     }
 }
 
-/// An acknowledgement that a responder owes.
+/// An acknowledgement that a responder has not sent yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owed {
+pub struct PendingAck {
     /// The last request that was taken.
-    pub taken: Number,
+    pub last: Number,
     expected: u64,
 }
 
@@ -119,31 +119,31 @@ pub struct Owed {
 impl Acknowledged {
     /// The acknowledgement of what was taken before the request that is `expected`, unless it has been sent.
     #[inline(always)]
-    fn owed(&self, expected: &Expected) -> Option<Owed> {
+    fn pending(&self, expected: &Expected) -> Option<PendingAck> {
         let expected = expected.word();
-        let owed = expected != self.0.load(Ordering::Relaxed) && expected & ANSWERED == 0;
-        owed.then(|| Owed {
-            taken: Number::of_word(expected as u32).previous(),
+        let pending = expected != self.0.load(Ordering::Relaxed) && expected & ANSWERED == 0;
+        pending.then(|| PendingAck {
+            last: Number::of_word(expected as u32).previous(),
             expected,
         })
     }
 }
 
 impl QpCtx {
-    /// The acknowledgement that the responder owes its requester, unless it has been sent.
+    /// The acknowledgement that the responder has not sent its requester yet.
     #[inline(always)]
-    pub fn owed(&self) -> Option<Owed> {
-        (self.sender.acknowledged).owed(&self.receiver.accepted.expected)
+    pub fn pending_ack(&self) -> Option<PendingAck> {
+        (self.sender.acknowledged).pending(&self.receiver.accepted.expected)
     }
 
     /// This one has been sent.
     #[inline(always)]
-    pub fn acknowledged(&self, owed: Owed) {
-        (self.sender.acknowledged.0).store(owed.expected, Ordering::Relaxed);
+    pub fn acknowledged(&self, pending: PendingAck) {
+        (self.sender.acknowledged.0).store(pending.expected, Ordering::Relaxed);
     }
 
     /// The last acknowledgement is sent once more.
-    pub fn owes_again(&self) {
+    pub fn acknowledge_again(&self) {
         (self.sender.acknowledged.0).store(NEVER, Ordering::Relaxed);
     }
 }
@@ -159,42 +159,42 @@ mod tests {
         // SAFETY: not used after the table.
         let ctx = unsafe { table.get(7) };
         let expected = &ctx.receiver.accepted.expected;
-        assert_eq!(ctx.owed(), None, "no request has arrived");
+        assert_eq!(ctx.pending_ack(), None, "no request has arrived");
         expected.set_answered(Number::new(3, 0));
-        assert_eq!(ctx.owed(), None, "nothing has been taken");
+        assert_eq!(ctx.pending_ack(), None, "nothing has been taken");
         expected.set(Number::new(3, 1), true);
-        let owed = ctx.owed().expect("one was taken");
-        assert_eq!(owed.taken, Number::new(3, 0));
+        let pending = ctx.pending_ack().expect("one was taken");
+        assert_eq!(pending.last, Number::new(3, 0));
         assert!(
             expected.is_open_for(Number::new(3, 1)) && !expected.is_open_for(Number::new(4, 1))
         );
         expected.pass();
-        ctx.acknowledged(owed);
-        let owed = ctx.owed().expect("another was taken meanwhile");
-        assert_eq!(owed.taken, Number::new(3, 1));
-        ctx.acknowledged(owed);
-        assert_eq!(ctx.owed(), None);
+        ctx.acknowledged(pending);
+        let pending = ctx.pending_ack().expect("another was taken meanwhile");
+        assert_eq!(pending.last, Number::new(3, 1));
+        ctx.acknowledged(pending);
+        assert_eq!(ctx.pending_ack(), None);
         // A duplicate.
-        ctx.owes_again();
-        assert_eq!(ctx.owed(), Some(owed));
-        ctx.acknowledged(owed);
+        ctx.acknowledge_again();
+        assert_eq!(ctx.pending_ack(), Some(pending));
+        ctx.acknowledged(pending);
         // A response says that this one is not taken.
         expected.close();
         assert_eq!(
-            (ctx.owed(), expected.get()),
+            (ctx.pending_ack(), expected.get()),
             (None, Some(Number::new(3, 2)))
         );
         assert!(!expected.is_open_for(Number::new(3, 2)));
         // One brings its result.
         expected.set_answered(Number::new(3, 3));
-        ctx.owes_again();
-        assert_eq!(ctx.owed(), None);
+        ctx.acknowledge_again();
+        assert_eq!(ctx.pending_ack(), None);
         expected.set(Number::new(3, 4), false);
         assert!(!expected.is_open_for(Number::new(3, 4)));
-        let owed = ctx.owed().expect("that behind it was taken");
-        assert_eq!(owed.taken, Number::new(3, 3));
+        let pending = ctx.pending_ack().expect("that behind it was taken");
+        assert_eq!(pending.last, Number::new(3, 3));
         expected.forget();
-        assert_eq!((ctx.owed(), expected.get()), (None, None));
+        assert_eq!((ctx.pending_ack(), expected.get()), (None, None));
     }
 
     #[test]
@@ -231,12 +231,12 @@ mod loom_models {
             let sender = {
                 let world = world.clone();
                 thread::spawn(move || {
-                    if let Some(owed) = world.acknowledged.owed(&world.expected) {
+                    if let Some(pending) = world.acknowledged.pending(&world.expected) {
                         // The response is sent behind this: who took the request has not come that far.
                         let early =
-                            owed.taken == atomic && world.answered.load(Ordering::Acquire) == 0;
+                            pending.last == atomic && world.answered.load(Ordering::Acquire) == 0;
                         assert!(!early, "completed without its result");
-                        assert!(owed.taken == plain || owed.taken == atomic);
+                        assert!(pending.last == plain || pending.last == atomic);
                     }
                 })
             };
@@ -247,7 +247,7 @@ mod loom_models {
             world.answered.store(1, Ordering::Release);
             sender.join().unwrap();
             if answered {
-                assert_eq!(world.acknowledged.owed(&world.expected), None);
+                assert_eq!(world.acknowledged.pending(&world.expected), None);
             }
         });
     }

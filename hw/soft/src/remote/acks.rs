@@ -6,9 +6,10 @@ use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::polled::{PolledQueue, TOGETHER};
 use super::super::qp::QpCtx;
-use super::accepted::Owed;
+use super::accepted::PendingAck;
 use crate::fabric::{
-    Front, Header, IN_LINE, InPlace, Kind, Name, Node, Number, Owing, Packet, Peer, Send, Size,
+    Front, Header, IN_LINE, InPlace, Kind, Name, Node, Number, Packet, Peer, PendingAcks, Send,
+    Size,
 };
 use std::sync::atomic::Ordering;
 
@@ -19,7 +20,7 @@ const BYTES: usize = 8;
 pub(super) const ACKS: usize = IN_LINE / BYTES;
 const _: () = assert!(ACKS == TOGETHER as usize);
 
-/// One of them as it travels: the requester's queue pair, and the last of its requests that was taken.
+/// One of them as it travels: the requester's queue pair, and the last of its requests that was executed.
 ///
 /// ```text
 /// 63‥56 zero   55‥32 queue pair   31‥0 `Number`
@@ -27,19 +28,19 @@ const _: () = assert!(ACKS == TOGETHER as usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ack {
     qpn: u32,
-    taken: Number,
+    last: Number,
 }
 
 impl Ack {
     fn bits(self) -> u64 {
-        u64::from(self.qpn) << 32 | u64::from(self.taken.word())
+        u64::from(self.qpn) << 32 | u64::from(self.last.word())
     }
 
     /// Whatever a peer has written.
     fn of_bits(bits: u64) -> Self {
         Self {
             qpn: (bits >> 32) as u32 & 0xff_ffff,
-            taken: Number::of_word(bits as u32),
+            last: Number::of_word(bits as u32),
         }
     }
 }
@@ -50,7 +51,7 @@ struct Due<'q> {
     ctx: &'q QpCtx,
     /// The requester's queue pair.
     to: u32,
-    owed: Owed,
+    pending: PendingAck,
 }
 
 impl Due<'_> {
@@ -59,16 +60,16 @@ impl Due<'_> {
     fn put(&self, front: Front, at: usize) {
         let ack = Ack {
             qpn: self.to,
-            taken: self.owed.taken,
+            last: self.pending.last,
         };
         front.set(at, ack.bits());
-        self.ctx.acknowledged(self.owed);
+        self.ctx.acknowledged(self.pending);
     }
 }
 
 /// What became of the acknowledgements that a peer was to be sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Paid {
+pub(super) enum AcksSent {
     All,
     /// Some are left, because there was no room.
     NoRoom,
@@ -76,54 +77,54 @@ pub(super) enum Paid {
     Held,
 }
 
-/// Which acknowledgements are still owed after peers were to be sent them.
+/// Which acknowledgements are still pending after peers were to be sent them.
 #[derive(Default)]
-pub(super) struct Unpaid {
+pub(super) struct UnsentAcks {
     /// Some are.
     some: bool,
     /// Another thread had the list of some.
     busy: bool,
 }
 
-impl Unpaid {
+impl UnsentAcks {
     /// What became of those of one peer. `None`: another thread is reading its packets, and has the list of them.
-    pub fn add(&mut self, paid: Option<Paid>) {
-        self.some |= paid != Some(Paid::All);
-        self.busy |= paid.is_none();
+    pub fn add(&mut self, sent: Option<AcksSent>) {
+        self.some |= sent != Some(AcksSent::All);
+        self.busy |= sent.is_none();
     }
 
     /// Notes it. The node's thread looks again at a list that another thread had: that thread may have found no packet,
     /// and leave the list as it was.
     pub fn note(&self, node: &Node) {
         if self.busy {
-            node.owes();
+            node.add_pending_response();
         } else if self.some {
-            node.set_owing(true);
+            node.set_pending_responses(true);
         }
     }
 }
 
 impl Hca {
-    /// Sends the acknowledgements that the queue pairs connected with a peer owe, as far as there is room. For the thread that
+    /// Sends the pending acknowledgements of the queue pairs connected with a peer, as far as there is room. For the thread that
     /// has the turn to read the peer's packets.
     #[inline(never)]
-    pub(super) fn pay_acks(&self, peer: &Peer, owing: &mut Owing) -> Paid {
-        let mut listed = owing.iter();
+    pub(super) fn send_pending_acks(&self, peer: &Peer, list: &mut PendingAcks) -> AcksSent {
+        let mut listed = list.iter();
         let mut next = || listed.find_map(|&qpn| self.no_longer_listed(peer, qpn));
-        let unpaid = loop {
+        let unsent = loop {
             let Some(first) = next() else {
                 break None;
             };
             match self.send_acks(peer, &first, &mut next) {
                 // Acknowledgements have no data of the program's.
                 Ok(()) | Err(Send::Gone | Send::Unread) => {}
-                Err(Send::Full) => break Some((first, Paid::NoRoom)),
-                Err(Send::Held) => break Some((first, Paid::Held)),
+                Err(Send::Full) => break Some((first, AcksSent::NoRoom)),
+                Err(Send::Held) => break Some((first, AcksSent::Held)),
             }
         };
         let mut left = listed.len();
-        let paid = match unpaid {
-            None => Paid::All,
+        let sent = match unsent {
+            None => AcksSent::All,
             Some((first, why)) => {
                 // It is in front of these.
                 left += 1;
@@ -132,48 +133,48 @@ impl Hca {
                 why
             }
         };
-        owing.drain(..owing.len() - left);
-        peer.reading.set_owes(!owing.is_empty());
-        paid
+        list.drain(..list.len() - left);
+        peer.reading.set_has_pending(!list.is_empty());
+        sent
     }
 
-    /// A queue pair owes an acknowledgement for which its requester waits: of a message that a poll has received, and the
-    /// next packet has this position. It is sent now, or by the poll with those of the next such messages. For the thread that
+    /// Acknowledges a message that a poll has received, for which the requester waits. The next packet has the position
+    /// `next`. The acknowledgement is sent now, or by the poll with those of the next such messages. For the thread that
     /// has the turn to read the peer's packets, in the section in which it has received this requester's message.
-    pub(super) fn owe_asked(
+    pub(super) fn acknowledge_asked(
         &self,
         peer: &Peer,
-        owing: &mut Owing,
+        list: &mut PendingAcks,
         ctx: &QpCtx,
         polled: &mut PolledQueue,
         next: u32,
     ) {
         if polled.lets_wait(peer.slot, || peer.reader.is_at(next)) {
-            return self.owe_ack(peer, owing, ctx);
+            return self.add_pending_ack(peer, list, ctx);
         }
         // Most often it is the only one, and need not be listed.
-        if !owing.is_empty() || !self.pay_received(peer, ctx) {
-            self.owe_ack(peer, owing, ctx);
-            self.pay_acks(peer, owing);
+        if !list.is_empty() || !self.acknowledge_now(peer, ctx) {
+            self.add_pending_ack(peer, list, ctx);
+            self.send_pending_acks(peer, list);
         }
     }
 
-    /// Sends the acknowledgement that a queue pair owes this peer, of whose requester it has received a message in this section.
-    /// `false`: it is still owed.
+    /// Sends the pending acknowledgement of a queue pair that has received a message of this peer in this section.
+    /// `false`: it is still pending.
     #[inline(always)]
-    fn pay_received(&self, peer: &Peer, ctx: &QpCtx) -> bool {
+    fn acknowledge_now(&self, peer: &Peer, ctx: &QpCtx) -> bool {
         // Relaxed: accepted in this section. Meanwhile it may only have become zero: the holder of the lock who stops the queue
         // pair then waits for this section, and sends the acknowledgement.
         let accepts = ctx.face.accepts.load(Ordering::Relaxed);
-        let due = ctx.owed().map(|owed| Due {
+        let due = ctx.pending_ack().map(|pending| Due {
             ctx,
             to: requester_of(accepts),
-            owed,
+            pending,
         });
         accepts != 0 && due.is_none_or(|due| self.send_acks(peer, &due, || None).is_ok())
     }
 
-    /// What a queue pair that leaves the list still owes.
+    /// The pending acknowledgement of a queue pair, which leaves the list.
     #[inline(always)]
     fn no_longer_listed(&self, peer: &Peer, qpn: u32) -> Option<Due<'_>> {
         // SAFETY: used by the caller only.
@@ -189,9 +190,9 @@ impl Hca {
         due(peer, ctx, accepts)
     }
 
-    /// Sends the acknowledgement that a queue pair owes the peer that it `accepts`, unless a packet has
+    /// Sends the pending acknowledgement of a queue pair to the peer that it `accepts`, unless a packet has
     /// carried it, or that is another peer by now.
-    pub(in super::super) fn pay_ack(
+    pub(in super::super) fn send_pending_ack(
         &self,
         slot: usize,
         qpn: u32,
@@ -241,10 +242,10 @@ impl Hca {
             return false;
         }
         let all = (0..count).all(|at| {
-            let Ack { qpn, taken } = Ack::of_bits(line.wide(at * BYTES));
+            let Ack { qpn, last } = Ack::of_bits(line.wide(at * BYTES));
             // SAFETY: used within this section.
             let ctx = unsafe { self.qps.find(qpn) };
-            ctx.is_some_and(|ctx| self.acknowledge_unlocked(peer, qpn, ctx, taken))
+            ctx.is_some_and(|ctx| self.acknowledge_unlocked(peer, qpn, ctx, last))
         });
         if all {
             line.done(size.len());
@@ -255,22 +256,22 @@ impl Hca {
     /// The same, under the lock.
     pub(super) fn acks_arrived(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
         for bits in packet.bytes.as_chunks::<BYTES>().0 {
-            let Ack { qpn, taken } = Ack::of_bits(u64::from_ne_bytes(*bits));
-            self.acknowledged(control, slot, qpn, taken);
+            let Ack { qpn, last } = Ack::of_bits(u64::from_ne_bytes(*bits));
+            self.acknowledged(control, slot, qpn, last);
         }
     }
 }
 
-/// What a queue pair owes the peer that it `accepts`, if that is the one with which there is a link.
+/// The pending acknowledgement of a queue pair to the peer that it `accepts`, if that is the one with which there is a link.
 #[inline(always)]
 fn due<'q>(peer: &Peer, ctx: &'q QpCtx, accepts: u64) -> Option<Due<'q>> {
-    let owed = ctx.owed()?;
+    let pending = ctx.pending_ack()?;
     // Relaxed: by the thread that has the turn.
     let same = ctx.face.incarnation.load(Ordering::Relaxed) == peer.incarnation();
     same.then(|| Due {
         ctx,
         to: requester_of(accepts),
-        owed,
+        pending,
     })
 }
 
@@ -293,7 +294,7 @@ mod tests {
     fn an_acknowledgement_is_read_as_it_was_written() {
         let ack = Ack {
             qpn: 0xab_cdef,
-            taken: Number::new(7, u16::MAX),
+            last: Number::new(7, u16::MAX),
         };
         assert_eq!(Ack::of_bits(ack.bits()), ack);
         // Whatever a peer writes beside the number.

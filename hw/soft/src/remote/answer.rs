@@ -24,7 +24,7 @@ pub(in super::super) struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Verdict {
     /// Accepted; the result of an atomic.
-    Taken(u64),
+    Done(u64),
     /// A READ, for which there was no room to send all data: the rest may be requested again.
     Again,
     /// The requester's memory is not mapped here: the data has to travel in packets.
@@ -40,7 +40,7 @@ const BYTES: usize = 16;
 impl Answer {
     fn encode(self) -> [u8; BYTES] {
         let (status, code, result) = match self.verdict {
-            Verdict::Taken(result) => (0, 0, result),
+            Verdict::Done(result) => (0, 0, result),
             Verdict::Rnr(code) => (1, code, 0),
             Verdict::Refused(syndrome) => (2, syndrome.0, 0),
             Verdict::Again => (3, 0, 0),
@@ -57,7 +57,7 @@ impl Answer {
         let bytes: &[u8; BYTES] = packet.bytes.try_into().ok()?;
         let result = u64::from_ne_bytes(bytes[8..].try_into().ok()?);
         let verdict = match bytes[0] {
-            0 => Verdict::Taken(result),
+            0 => Verdict::Done(result),
             1 => Verdict::Rnr(bytes[1]),
             // The syndrome of a device's CQE; an unknown code counts as a general error.
             2 => Verdict::Refused(Syndrome(bytes[1])),
@@ -73,9 +73,9 @@ impl Answer {
 }
 
 impl Hca {
-    /// Sends the response that a responder owes, if it is more than an acknowledgement. `false`: there is no
-    /// room, and it is still owed.
-    pub(super) fn pay(&self, control: &mut Control, qpn: u32) -> bool {
+    /// Sends the pending response of a responder, if it is more than an acknowledgement. `false`: there is no
+    /// room, and it is still pending.
+    pub(super) fn send_response(&self, control: &mut Control, qpn: u32) -> bool {
         let Some(record) = control.record(qpn) else {
             return true;
         };
@@ -86,12 +86,12 @@ impl Hca {
         let Some(expected) = record.ctx.receiver.accepted.expected.get() else {
             return true;
         };
-        if let Some(answer) = responder.owed
+        if let Some(answer) = responder.answer
             && self.send_answer(responder.slot, to, expected.life(), answer) == Err(Send::Full)
         {
             return false;
         }
-        responder.owed = None;
+        responder.answer = None;
         true
     }
 
@@ -123,12 +123,12 @@ impl Hca {
     }
 
     /// Handles an acknowledgement of a queue pair's requests, up to this one.
-    pub(super) fn acknowledged(&self, control: &mut Control, slot: usize, qpn: u32, taken: Number) {
+    pub(super) fn acknowledged(&self, control: &mut Control, slot: usize, qpn: u32, last: Number) {
         let answer = Answer {
-            msn: taken.msn(),
-            verdict: Verdict::Taken(0),
+            msn: last.msn(),
+            verdict: Verdict::Done(0),
         };
-        self.take_answer(control, slot, qpn, taken.life(), answer);
+        self.take_answer(control, slot, qpn, last.life(), answer);
     }
 
     fn take_answer(&self, control: &mut Control, slot: usize, qpn: u32, life: u16, answer: Answer) {
@@ -153,7 +153,7 @@ impl Hca {
             return;
         }
         match answer.verdict {
-            Verdict::Taken(result) => {
+            Verdict::Done(result) => {
                 self.acknowledge(control, qpn, before + 1, result);
             }
             Verdict::Again => {

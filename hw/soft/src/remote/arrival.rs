@@ -7,7 +7,7 @@ use super::super::control::Control;
 use super::super::gate::Way;
 use super::super::hca::Hca;
 use super::super::journal::{RequestId, message_bytes};
-use super::super::mr::{Known, LOCAL_READ, Opening};
+use super::super::mr::{Grant, LOCAL_READ, Opening};
 use super::super::packets::{First, Packets, accepting, too_long};
 use super::super::qp::{QpCtx, SendWork, locals};
 use super::super::respond::Blame;
@@ -17,7 +17,7 @@ use super::data::{Pulled, data_bytes};
 use super::post::IN_PACKET;
 use super::{ASKS, EAGER, MORE, PART, PULLED, Responder, SPEAKING, UNRELIABLE};
 use crate::error::Error;
-use crate::fabric::{Header, Number, Owing, Packet, Peer, lid};
+use crate::fabric::{Header, Number, Packet, Peer, PendingAcks, lid};
 use crate::pinned::Pinned;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::{Be32, Be64};
@@ -165,7 +165,7 @@ impl Scratch {
 
 /// Whether the response to a request is an acknowledgement alone, which acknowledges all before it.
 fn is_plain(verdict: Verdict, responder: &Responder) -> bool {
-    (verdict, responder.owed) == (Verdict::Taken(0), None)
+    (verdict, responder.answer) == (Verdict::Done(0), None)
 }
 
 /// Whether the requester is still in the life in which it sent a request, so that the request may be
@@ -180,14 +180,14 @@ impl Hca {
         &self,
         control: &mut Control,
         slot: usize,
-        owing: &mut Owing,
+        pending: &mut PendingAcks,
         packet: &Packet<'_>,
     ) {
         let Some(&[_, _, _, operation]) = packet.bytes.first_chunk() else {
             return;
         };
         let src = packet.header.name.src();
-        self.take(control, slot, owing, packet, operation);
+        self.take(control, slot, pending, packet, operation);
         // A part is not acknowledged: that would acknowledge the whole request.
         if packet.header.flags & (UNRELIABLE | MORE) != UNRELIABLE {
             return;
@@ -196,7 +196,7 @@ impl Hca {
         let number = packet.header.number;
         let answer = Answer {
             msn: number.msn(),
-            verdict: Verdict::Taken(0),
+            verdict: Verdict::Done(0),
         };
         // If there is no room, the requester has to time out.
         let _sent = self.send_answer(slot, src, number.life(), answer);
@@ -207,7 +207,7 @@ impl Hca {
         &self,
         control: &mut Control,
         slot: usize,
-        owing: &mut Owing,
+        pending: &mut PendingAcks,
         packet: &Packet<'_>,
         operation: u8,
     ) {
@@ -253,7 +253,7 @@ impl Hca {
             _ => {
                 // The first request of the life, however late it arrives.
                 accepted.expected.set_answered(Number::new(life, 0));
-                responder.owed = None;
+                responder.answer = None;
                 0
             }
         };
@@ -263,10 +263,10 @@ impl Hca {
         if ahead != 0 && !unreliable && !again {
             // A request that is sent again is a duplicate: acknowledged, and not executed again. Requests
             // after one that was not accepted are not accepted either.
-            if ahead < 0 && responder.owed.is_none() {
-                let verdict = Verdict::Taken(responder.result);
-                ctx.owes_again();
-                self.owe(control, owing, packet, verdict);
+            if ahead < 0 && responder.answer.is_none() {
+                let verdict = Verdict::Done(responder.result);
+                ctx.acknowledge_again();
+                self.add_response(control, pending, packet, verdict);
             }
             return;
         }
@@ -295,7 +295,7 @@ impl Hca {
         let Some(verdict) = verdict else {
             return;
         };
-        if let Verdict::Taken(result) = verdict
+        if let Verdict::Done(result) = verdict
             && let Some(record) = control.record(dst)
             && let Some(responder) = &mut record.responder
         {
@@ -309,13 +309,19 @@ impl Hca {
             }
         }
         if !unreliable {
-            self.owe(control, owing, packet, verdict);
+            self.add_response(control, pending, packet, verdict);
         }
     }
 
-    /// Records a response that the responder owes its requester. It is sent with the next packet to the peer,
+    /// Records a response of the responder to its requester. It is sent with the next packet to the peer,
     /// or when there is nothing more urgent.
-    fn owe(&self, control: &mut Control, owing: &mut Owing, packet: &Packet<'_>, verdict: Verdict) {
+    fn add_response(
+        &self,
+        control: &mut Control,
+        pending: &mut PendingAcks,
+        packet: &Packet<'_>,
+        verdict: Verdict,
+    ) {
         let Header {
             name,
             number,
@@ -333,21 +339,21 @@ impl Hca {
         };
         if is_plain(verdict, responder) {
             let peer = node.peer(responder.slot);
-            self.owe_ack(peer, owing, ctx);
+            self.add_pending_ack(peer, pending, ctx);
             control.asked |= asked;
             return;
         }
         // It acknowledges all requests before it.
         ctx.receiver.accepted.expected.close();
-        if responder.owed.replace(Answer { msn, verdict }).is_none() {
-            control.owing.push(qpn);
+        if responder.answer.replace(Answer { msn, verdict }).is_none() {
+            control.pending_responses.push(qpn);
         }
         control.asked = true;
     }
 
-    /// A queue pair owes an acknowledgement. For the thread that has the turn to read the peer's packets.
+    /// The acknowledgement of a queue pair is pending. For the thread that has the turn to read the peer's packets.
     #[inline(always)]
-    pub(super) fn owe_ack(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) {
+    pub(super) fn add_pending_ack(&self, peer: &Peer, pending: &mut PendingAcks, ctx: &QpCtx) {
         // SAFETY: by the thread that has the turn.
         let listed = unsafe { &mut *ctx.receiver.accepted.listed.get() };
         if *listed {
@@ -355,29 +361,29 @@ impl Hca {
         }
         // Behind others it need not be said that there are some. Relaxed: as in `list`.
         let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
-        if owing.is_empty() || owing.try_push(qpn).is_err() {
-            return self.list(peer, owing, ctx);
+        if pending.is_empty() || pending.try_push(qpn).is_err() {
+            return self.list(peer, pending, ctx);
         }
         *listed = true;
     }
 
-    /// Adds a queue pair to the list of those that owe an acknowledgement, which is looked at again until it is empty. If it is
+    /// Adds a queue pair to the list of those with a pending acknowledgement, which is looked at again until it is empty. If it is
     /// full, these are sent now. If there is no room for that either, the requester sends its request again.
     #[cold]
     #[inline(never)]
-    fn list(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) {
-        if owing.is_full() {
-            self.pay_acks(peer, owing);
+    fn list(&self, peer: &Peer, pending: &mut PendingAcks, ctx: &QpCtx) {
+        if pending.is_full() {
+            self.send_pending_acks(peer, pending);
         }
         // Relaxed: its request has just been taken. If it is not accepted any more, nobody is listed, and whoever has
         // stopped that sends the acknowledgement: see `stop_reading`.
         let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
-        let listed = owing.try_push(qpn).is_ok();
-        peer.reading.set_owes(true);
+        let listed = pending.try_push(qpn).is_ok();
+        peer.reading.set_has_pending(true);
         // SAFETY: by the thread that has the turn.
         unsafe { *ctx.receiver.accepted.listed.get() = listed };
         if let Some(node) = &self.node {
-            node.owes();
+            node.add_pending_response();
         }
     }
 
@@ -434,7 +440,7 @@ impl Hca {
                 max_rd_atomic: 1,
                 qkey: 0,
                 local: locals(pd),
-                reached: [Known::NOTHING; 2],
+                grants: [Grant::NOTHING; 2],
                 remote: None,
             };
             let request = wqe.request(transport).ok();
@@ -510,7 +516,7 @@ impl Hca {
             counter: wqe.index().into(),
         };
         let bytes = match data_bytes(packet, work.transport, wqe) {
-            Some(elsewhere) => elsewhere,
+            Some(fetched) => fetched,
             None => message_bytes(work.transport, wqe),
         };
         journal.executed(request, packet.header.name.dst(), wqe, bytes, done);
@@ -520,7 +526,7 @@ impl Hca {
     /// response.
     fn verdict(&self, control: &mut Control, dst: u32, done: Result<u64, Stop>) -> Option<Verdict> {
         match done {
-            Ok(result) => Some(Verdict::Taken(result)),
+            Ok(result) => Some(Verdict::Done(result)),
             Err(Stop::Rnr(code)) => Some(Verdict::Rnr(code)),
             Err(Stop::Failed {
                 syndrome,
@@ -533,7 +539,7 @@ impl Hca {
             }
             Err(Stop::Receiver(blame)) => {
                 self.blame(control, dst, blame);
-                Some(Verdict::Taken(0))
+                Some(Verdict::Done(0))
             }
             Err(_) => None,
         }

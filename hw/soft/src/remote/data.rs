@@ -6,7 +6,7 @@
 
 use super::super::control::Control;
 use super::super::copy::{Span, copy};
-use super::super::elsewhere::{fetched, place_part};
+use super::super::fetched::{fetched, place_part};
 use super::super::hca::Hca;
 use super::super::lists::MAX_MESSAGE;
 use super::super::qp::SendWork;
@@ -140,7 +140,7 @@ impl Hca {
             // copy.
             brought && speaks(peer, work.qpn, packet)
         };
-        let done = self.hand_over(control, packet, work, request, length, &fetch);
+        let done = self.execute_fetched(control, packet, work, request, length, &fetch);
         Some(Pulled::Done(done))
     }
 
@@ -215,7 +215,7 @@ impl Hca {
             // including those of earlier parts: a life that has ended does not return.
             brought && speaks(peer, work.qpn, packet)
         };
-        let done = self.hand_over(control, packet, work, request, part.total, &fetch);
+        let done = self.execute_fetched(control, packet, work, request, part.total, &fetch);
         Some(Pulled::Done(done))
     }
 
@@ -243,7 +243,7 @@ impl Hca {
     }
 
     /// Executes an entry whose data `fetch` copies.
-    fn hand_over(
+    fn execute_fetched(
         &self,
         control: &mut Control,
         packet: &Packet<'_>,

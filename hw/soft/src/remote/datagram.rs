@@ -6,9 +6,9 @@
 
 use super::super::connection::datagrams;
 use super::super::control::Control;
-use super::super::datagram::{Address, MULTICAST_QPN, hand_over};
+use super::super::datagram::{Address, MULTICAST_QPN, deliver_to};
 use super::super::hca::Hca;
-use super::super::port::{Elsewhere, MTU};
+use super::super::port::{MTU, OtherNode};
 use super::super::receive::{Arrived, GRH_BYTES, Message, Origin};
 use super::super::run::Stop;
 use super::entry::joined;
@@ -112,12 +112,15 @@ impl Front {
 /// Sends a datagram to a queue pair of another node, or to that node's members of a group.
 pub(in super::super) fn send_datagram(
     hca: &Hca,
-    there: Elsewhere,
+    there: OtherNode,
     src: u32,
     message: &Message<'_>,
     to: &Address,
 ) -> Result<(), Stop> {
-    let peer = hca.node.as_ref().and_then(|node| node.known(there.slot));
+    let peer = hca
+        .node
+        .as_ref()
+        .and_then(|node| node.existing_peer(there.slot));
     match peer.map(|peer| send_to(hca, peer, src, message, to)) {
         Some(Err(Send::Held)) => Err(Stop::Held),
         // If it cannot be sent, it is dropped, as on a wire.
@@ -305,7 +308,7 @@ impl Hca {
         };
         let failed = (receivers.into_iter())
             .filter_map(
-                |qpn| match hand_over(self, &message, &origin, front.qkey, qpn) {
+                |qpn| match deliver_to(self, &message, &origin, front.qkey, qpn) {
                     Err(Stop::Receiver(blame)) => Some((qpn, blame)),
                     _delivered_or_dropped => None,
                 },

@@ -17,7 +17,7 @@ use super::super::connection::{connection_with, in_life};
 use super::super::copy::Fault;
 use super::super::hca::{Hca, Running};
 use super::super::lists::{MAX_MESSAGE, gather, incoming, outgoing, spread};
-use super::super::mr::{Known, LOCAL_READ, Reach};
+use super::super::mr::{Grant, LOCAL_READ, Reach};
 use super::super::qp::SendWork;
 use super::super::run::{Stop, operate};
 use super::Remote;
@@ -67,30 +67,30 @@ impl Door {
     }
 }
 
-/// Memory that an operation of one kind has reached: the next one does if nothing has been taken away since, here or by
-/// the peer.
+/// A grant of a peer's memory to operations of one kind: it holds while neither the peer has revoked the key nor this
+/// process has unmapped the memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Reached {
-    region: Known,
+pub struct PeerGrant {
+    region: Grant,
     /// Our address of its first byte.
     place: usize,
     /// Of [`Peer::unmapped`].
     mapped: u64,
 }
 
-impl Reached {
+impl PeerGrant {
     pub const NOTHING: Self = Self {
-        region: Known::NOTHING,
+        region: Grant::NOTHING,
         place: 0,
         mapped: 0,
     };
 }
 
-/// Calls `access` with our address of the peer's memory, if it is accessible from here: if it is `KNOWN` to be, or
-/// otherwise if it is found to be, which takes longer. The queue pair has no outstanding requests. `false` also after a
+/// Calls `access` with our address of the peer's memory, if it is accessible from here: if the last grant is of it
+/// (`GRANTED`), or else if all checks allow it, which takes longer. The queue pair has no outstanding requests. `false` also after a
 /// fault.
 #[inline(always)]
-pub(super) fn reach<const KNOWN: bool>(
+pub(super) fn reach<const GRANTED: bool>(
     remote: &mut Remote,
     target: wr::Remote,
     length: u64,
@@ -98,9 +98,9 @@ pub(super) fn reach<const KNOWN: bool>(
     access: impl FnOnce(*mut u8) -> Result<(), Fault>,
 ) -> bool {
     let section = remote.door.section;
-    let place = if KNOWN {
+    let place = if GRANTED {
         section.enter_unfenced();
-        known(remote, target, length, flags)
+        granted(remote, target, length, flags)
     } else {
         section.enter_between(&remote.door.peer.barriers);
         find(remote, target, length, flags)
@@ -110,25 +110,30 @@ pub(super) fn reach<const KNOWN: bool>(
     reached
 }
 
-/// Like [`place`], of what is known.
+/// Like [`place`], by the last grant alone.
 #[inline(always)]
-fn known(remote: &Remote, target: wr::Remote, length: u64, flags: AccessFlags) -> Option<*mut u8> {
+fn granted(
+    remote: &Remote,
+    target: wr::Remote,
+    length: u64,
+    flags: AccessFlags,
+) -> Option<*mut u8> {
     let door = &remote.door;
-    let Reached {
+    let PeerGrant {
         region,
         place,
         mapped,
-    } = &remote.reached[purpose(flags) as usize];
+    } = &remote.grants[purpose(flags) as usize];
     // Acquire: pairs with the Release in `Hca::show_responder`.
     let there = door.face.accepts.load(Ordering::Acquire) == door.name
-        // Nothing is known of a link with fences, and before one is made, this changes.
+        // There is no grant of a link with fences, and before one is made, this changes.
         && door.peer.unmapped.now() == *mapped
         && region.covers(door.peer.shown().keys_generation().now(), target.rkey, target.addr, length);
     let offset = target.addr.wrapping_sub(region.addr) as usize;
     there.then(|| std::ptr::with_exposed_provenance_mut(place.wrapping_add(offset)))
 }
 
-/// Like [`place`], which keeps what it finds.
+/// Like [`place`], and keeps the grant.
 #[inline(always)]
 fn find(
     remote: &mut Remote,
@@ -143,11 +148,11 @@ fn find(
     let place = place(remote, door, target, length, access).ok()?;
     if let Some(view) = remote.view
         && door.peer.barriers.is_unfenced()
-        && let Some(region) = view.keys.found(generation, target.rkey)
+        && let Some(region) = view.keys.grant(generation, target.rkey)
     {
         let purpose = purpose(access);
         let (region, place) = view.piece.mapped(region, purpose);
-        remote.reached[purpose as usize] = Reached {
+        remote.grants[purpose as usize] = PeerGrant {
             region,
             place,
             mapped,

@@ -26,9 +26,9 @@ const TICK: Duration = Duration::from_millis(1);
 const QUIET: u32 = 100;
 
 /// How often it polls while other threads poll.
-const SELDOM: Duration = Duration::from_millis(20);
+const LONG_TICK: Duration = Duration::from_millis(20);
 
-/// Whose packets the holder of the lock reads, and whose acknowledgements it pays.
+/// Whose packets the holder of the lock reads, and to whom it sends acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     All,
@@ -44,10 +44,10 @@ pub(in super::super) fn run(hca: &Hca, mut meetings: Meetings) {
         let busy = node.is_awake() || node.is_waiting() || hca.waits_for_time();
         // A thread that polls does all the work, and needs the processor.
         let looks = hca.looks();
-        let tick = if looks == seen || node.is_owing() {
+        let tick = if looks == seen || node.has_pending_responses() {
             TICK
         } else {
-            SELDOM
+            LONG_TICK
         };
         seen = looks;
         let woken = node.wait(busy.then_some(tick), &mut meetings);
@@ -70,7 +70,7 @@ pub(in super::super) fn run(hca: &Hca, mut meetings: Meetings) {
             hca.begin_link(&mut control, agreed);
         }
         hca.read_all(&mut control, whose);
-        hca.pay_all(&mut control, whose);
+        hca.send_responses(&mut control, whose);
         hca.tend(&mut control, Share::Next);
         let gone = hca.drop_views(&control);
         hca.attend_or_not(&control);
@@ -230,9 +230,9 @@ impl Hca {
             }
         }
         if std::mem::take(&mut control.asked) {
-            self.pay_all(control, whose);
-        } else if !control.owing.is_empty() {
-            node.owes();
+            self.send_responses(control, whose);
+        } else if !control.pending_responses.is_empty() {
+            node.add_pending_response();
         }
         if !control.halted.is_empty() {
             self.go_on(control);
@@ -257,11 +257,11 @@ impl Hca {
             let len = packet.bytes.len();
             match packet.kind {
                 Kind::Request => {
-                    if let Some(taken) = packet.header.taken {
-                        self.acknowledged(control, slot, packet.header.name.dst(), taken);
+                    if let Some(last) = packet.header.ack {
+                        self.acknowledged(control, slot, packet.header.name.dst(), last);
                     }
                     if let Some(packet) = with_entry(packet, &mut [0; ENTRY]) {
-                        self.arrived(control, slot, reads.owing(), &packet);
+                        self.arrived(control, slot, reads.pending(), &packet);
                     }
                 }
                 Kind::Answer => self.answered(control, slot, &packet),
@@ -275,7 +275,7 @@ impl Hca {
             peer.reader.done(len, publish);
             if publish {
                 // The requester may continue.
-                self.pay_acks(peer, reads.owing());
+                self.send_pending_acks(peer, reads.pending());
             }
             if count >= control.turn {
                 break true;
@@ -284,12 +284,12 @@ impl Hca {
         control.inbox = Some(copy);
         peer.reader.publish();
         if control.asked {
-            self.pay_acks(peer, reads.owing());
+            self.send_pending_acks(peer, reads.pending());
         }
-        if !reads.owing().is_empty()
+        if !reads.pending().is_empty()
             && let Some(node) = &self.node
         {
-            node.owes();
+            node.add_pending_response();
         }
         sense
     }

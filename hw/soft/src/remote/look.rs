@@ -86,7 +86,7 @@ impl Looks {
 
 impl Hca {
     /// Handles packets of other processes, and continues what waits, for a poll that has found this queue empty. The
-    /// receive that was handed to it, if there was one.
+    /// receive that was reported to it, if there was one.
     #[inline(never)]
     pub fn look<'q>(&self, queue: &'q mut PolledQueue) -> Option<&'q Received> {
         let mut looking = Looking::enter(queue);
@@ -169,24 +169,24 @@ impl Hca {
             peer.reader.publish_at(line.done(IN_LINE));
             // SAFETY: this thread has the turn.
             if !unsafe { *accepted.listed.get() } {
-                return self.owe_first(peer, ctx, looking);
+                return self.add_first_pending(peer, ctx, looking);
             }
             return Some(looking.leave().last());
         }
         self.receive_line(peer, ctx, size, looking)
     }
 
-    /// A queue pair that is not listed yet owes an acknowledgement for the message that was reported to the poll.
+    /// Lists the queue pair of a message that was reported to the poll, whose acknowledgement is pending.
     #[cold]
     #[inline(never)]
-    fn owe_first<'q>(
+    fn add_first_pending<'q>(
         &self,
         peer: &Peer,
         ctx: &QpCtx,
         looking: Looking<'q>,
     ) -> Option<&'q Received> {
         // SAFETY: this thread has the turn.
-        self.owe_ack(peer, unsafe { peer.reading.owing() }, ctx);
+        self.add_pending_ack(peer, unsafe { peer.reading.pending() }, ctx);
         Some(looking.leave().last())
     }
 
@@ -255,10 +255,10 @@ impl Hca {
         } = delivered;
         peer.reader.publish_at(next);
         // SAFETY: this thread has the turn.
-        let owing = unsafe { peer.reading.owing() };
+        let pending = unsafe { peer.reading.pending() };
         match asks {
-            true => self.owe_asked(peer, owing, ctx, &mut looking, next),
-            false => self.owe_ack(peer, owing, ctx),
+            true => self.acknowledge_asked(peer, pending, ctx, &mut looking, next),
+            false => self.add_pending_ack(peer, pending, ctx),
         }
         let queue = looking.leave();
         (reported == Reported::ToPoll).then(|| queue.last())
@@ -282,7 +282,7 @@ impl Hca {
     #[inline(always)]
     fn found_nothing<'q>(&self, looking: Looking<'q>) -> Option<&'q Received> {
         match &self.node {
-            Some(node) if node.is_owing() => self.look_at_some(looking),
+            Some(node) if node.has_pending_responses() => self.look_at_some(looking),
             _ => None,
         }
     }
@@ -329,8 +329,8 @@ impl Hca {
             }
         }
         // A response can wait while there is something more urgent, for example the program's reply to a message.
-        if !some && node.is_owing() {
-            all = self.pay_unlocked(node);
+        if !some && node.has_pending_responses() {
+            all = self.send_pending_unlocked(node);
         }
         all.needs_lock |= node.is_halted();
         drop(looking);
@@ -341,11 +341,11 @@ impl Hca {
     /// For a poll that looks no more: sends the acknowledgements for which requesters were let wait.
     #[cold]
     #[inline(never)]
-    pub(in super::super) fn pay_after_looks(&self, queue: &mut PolledQueue) {
+    pub(in super::super) fn acknowledge_after_looks(&self, queue: &mut PolledQueue) {
         let Some(node) = &self.node else { return };
         let looking = Looking::enter(queue);
         self.barriers.light();
-        let outcome = self.pay_unlocked(node);
+        let outcome = self.send_pending_unlocked(node);
         drop(looking);
         self.after_reading(outcome);
     }
@@ -407,8 +407,8 @@ impl Hca {
             return;
         };
         self.read_all(&mut control, whose);
-        if self.node.as_ref().is_some_and(Node::is_owing) {
-            self.pay_all(&mut control, whose);
+        if self.node.as_ref().is_some_and(Node::has_pending_responses) {
+            self.send_responses(&mut control, whose);
         }
         if tends {
             self.tend(&mut control, Share::Next);

@@ -79,7 +79,7 @@ mod watch;
 pub use accepted::{Accepted, Acknowledged};
 pub(super) use arrival::Scratch;
 pub(super) use datagram::{send_datagram, send_to_all};
-pub use direct::{Door, Reached, ShownMemory};
+pub use direct::{Door, PeerGrant, ShownMemory};
 pub(super) use inbound::Completing;
 pub use inbound::Inbound;
 pub(super) use link::run as run_node;
@@ -120,7 +120,7 @@ pub struct Remote {
     /// Counter up to which entries have been sent. An entry that was sent may have been executed.
     pub sent_to: u32,
     /// Where the last WRITE and the last READ went.
-    pub reached: [Reached; 2],
+    pub grants: [PeerGrant; 2],
     pub slot: usize,
     /// The peer's memory that was accessed last.
     pub view: Option<View>,
@@ -160,7 +160,7 @@ pub(super) struct Responder {
     /// The requester's life whose requests it takes, once the first has arrived.
     pub life: Option<u16>,
     /// The response still to be sent to the requester, if it is more than an acknowledgement.
-    pub owed: Option<Answer>,
+    pub answer: Option<Answer>,
     /// Result of the last atomic, in case its response has to be repeated.
     pub result: u64,
     /// The message whose data arrives in several packets.
@@ -173,7 +173,7 @@ impl Responder {
             slot,
             incarnation,
             life: None,
-            owed: None,
+            answer: None,
             result: 0,
             partial: Partial::default(),
         }

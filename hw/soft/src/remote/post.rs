@@ -4,7 +4,7 @@ use super::super::hca::Hca;
 use super::super::qp::{QpCtx, SendWork};
 use super::super::run::Stop;
 use super::{ASKS, MORE, Remote, UNRELIABLE};
-use crate::fabric::{Header, Number, Peer, Send, Sending, Taken};
+use crate::fabric::{CarriedAck, Header, Number, Peer, Send, Sending};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::wqe::fm_ce_se;
 use bellwire_core::wr::QpType;
@@ -51,15 +51,15 @@ pub(super) struct Heading<'w> {
     flags: u8,
 }
 
-/// The acknowledgement that a queue pair owes: once it is carried, it counts as sent.
-pub(super) struct Owes(&'static QpCtx);
+/// The pending acknowledgement of a queue pair: once it is carried, it counts as sent.
+pub(super) struct OwnAck(&'static QpCtx);
 
-impl Taken for Owes {
+impl CarriedAck for OwnAck {
     #[inline(always)]
     fn carried(self) -> Option<Number> {
-        let owed = self.0.owed()?;
-        self.0.acknowledged(owed);
-        Some(owed.taken)
+        let pending = self.0.pending_ack()?;
+        self.0.acknowledged(pending);
+        Some(pending.last)
     }
 }
 
@@ -69,20 +69,20 @@ impl<'w> Heading<'w> {
         Self { remote, own, flags }
     }
 
-    /// The header of a packet that carries the acknowledgement that is owed.
+    /// The header of a packet that carries the pending acknowledgement.
     #[inline(always)]
-    pub fn header(self) -> Header<Owes> {
+    pub fn header(self) -> Header<OwnAck> {
         self.header_of(0)
     }
 
     /// The same, of a SEND of which this is [`Header::short`].
     #[inline(always)]
-    pub fn header_of(self, short: u8) -> Header<Owes> {
+    pub fn header_of(self, short: u8) -> Header<OwnAck> {
         Header {
             name: self.remote.name,
             // Relaxed: only this thread changes it.
             number: self.own.sender.number(Ordering::Relaxed),
-            taken: Owes(self.own),
+            ack: OwnAck(self.own),
             flags: self.flags,
             short,
         }

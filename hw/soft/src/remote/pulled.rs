@@ -2,7 +2,7 @@
 //! says where the data is if it is one piece; of several the places are behind the entry. The receiver copies the data
 //! once, from there to the receive, or to where the WRITE says, without the device's lock.
 //!
-//! The receiver's queue pair remembers from which pieces of memory the last messages came. If the data is elsewhere, or
+//! The receiver's queue pair remembers from which pieces of memory the last messages came. If the data is in another piece, or
 //! the memory is no longer mapped, the message is received under the lock, which may map it: see `data`.
 
 use super::super::hca::Hca;

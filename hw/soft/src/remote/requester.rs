@@ -7,7 +7,7 @@ use super::super::one_sided::transfer_there;
 use super::super::qp::SendWork;
 use super::super::record::QpRecord;
 use super::super::run::{Stop, complete};
-use super::super::short::known;
+use super::super::short::last_entry;
 use super::super::turn::Thread;
 use super::direct;
 use super::eager::sent_eagerly;
@@ -49,7 +49,7 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
             && work.way == Way::There
             && is_new(work)
             // SAFETY: its way is that.
-            && unsafe { wrote::<true>(work, block, known(block)) || wrote::<false>(work, block, known(block)) }
+            && unsafe { wrote::<true>(work, block, last_entry(block)) || wrote::<false>(work, block, last_entry(block)) }
         {
             Ok(Step::Done(0))
         } else if idle
@@ -117,7 +117,7 @@ unsafe fn sent_alone<const KIND: u8>(
 ) -> Option<&'static Peer> {
     let own = work.own;
     // SAFETY: the caller guarantees it.
-    let send = unsafe { ShortSend::<KIND>::of(work, own, block, known(block)) }?;
+    let send = unsafe { ShortSend::<KIND>::of(work, own, block, last_entry(block)) }?;
     let peer = send.peer();
     let to = match peer.writer.held(Thread::current()) {
         Some(to) => to,

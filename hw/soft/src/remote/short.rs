@@ -21,14 +21,14 @@ const SHORT: usize = SEND_DATA + SEGMENT;
 impl Hca {
     /// Executes a WRITE to another process, if its memory is mapped here, and leaves the section.
     #[inline(never)]
-    pub(in super::super) fn write_there(&self, mut current: Current, known: LastEntry) {
+    pub(in super::super) fn write_there(&self, mut current: Current, last: LastEntry) {
         let (block, sender) = (current.block, &current.ctx.sender);
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
-        // Of a rewound queue pair nothing is known, so that the entry is new.
+        // A rewound queue pair has no grant, so that the entry is new.
         // SAFETY: its way is that.
-        if !(is_idle(sender, work) && unsafe { wrote::<true>(work, block, known) }) {
-            return self.find_and_write(current, known);
+        if !(is_idle(sender, work) && unsafe { wrote::<true>(work, block, last) }) {
+            return self.find_and_write(current, last);
         }
         executed_here(sender, work);
         self.finish(current, true);
@@ -37,13 +37,13 @@ impl Hca {
     /// Like [`write_there`](Self::write_there), of memory that has to be looked for. A function of its own, so that the
     /// other one saves few registers.
     #[inline(never)]
-    fn find_and_write(&self, mut current: Current, known: LastEntry) {
+    fn find_and_write(&self, mut current: Current, last: LastEntry) {
         let (block, sender) = (current.block, &current.ctx.sender);
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
         let goes = is_idle(sender, work) && is_new(work);
         // SAFETY: its way is that.
-        if !(goes && unsafe { wrote::<false>(work, block, known) }) {
+        if !(goes && unsafe { wrote::<false>(work, block, last) }) {
             return self.transfer_there(current);
         }
         executed_here(sender, work);
@@ -55,20 +55,20 @@ impl Hca {
     pub(in super::super) fn send_there<const KIND: u8>(
         &self,
         mut current: Current,
-        known: LastEntry,
+        last: LastEntry,
     ) {
         let (ctx, block) = (current.ctx, current.block);
         // SAFETY: used before the section is left, and its way is that.
-        let send = unsafe { ShortSend::<KIND>::of(current.work(), ctx, block, known) };
+        let send = unsafe { ShortSend::<KIND>::of(current.work(), ctx, block, last) };
         let Some(send) = send else {
             return match KIND {
-                PLAIN => self.send_there::<LONGER>(current, known),
+                PLAIN => self.send_there::<LONGER>(current, last),
                 _ => self.send_eagerly_there(current),
             };
         };
         let peer = send.peer();
         let Some(to) = peer.writer.held(Thread::current()) else {
-            return self.send_in_turn::<KIND>(current, known);
+            return self.send_in_turn::<KIND>(current, last);
         };
         // Whatever the reason is, who sends it otherwise finds it.
         if send.through(to).is_err() {
@@ -82,10 +82,10 @@ impl Hca {
 
     /// Like [`send_there`](Self::send_there), where this thread does not hold the turn to send.
     #[inline(never)]
-    fn send_in_turn<const KIND: u8>(&self, mut current: Current, known: LastEntry) {
+    fn send_in_turn<const KIND: u8>(&self, mut current: Current, last: LastEntry) {
         let (ctx, block) = (current.ctx, current.block);
         // SAFETY: used before the section is left, and its way is that.
-        let send = unsafe { ShortSend::<KIND>::of(current.work(), ctx, block, known) };
+        let send = unsafe { ShortSend::<KIND>::of(current.work(), ctx, block, last) };
         if let Some(send) = send
             && let peer = send.peer()
             && let Ok(to) = self.sending(peer)
@@ -132,9 +132,9 @@ fn executed_here(sender: &Sender, work: &SendWork) {
 pub(super) unsafe fn wrote<const KNOWN: bool>(
     work: &mut SendWork,
     block: FirstBlock<'static>,
-    known: LastEntry,
+    last: LastEntry,
 ) -> bool {
-    let Some((target, bytes)) = short_write(block, known) else {
+    let Some((target, bytes)) = short_write(block, last) else {
         return false;
     };
     debug_assert!(work.remote.is_some());
@@ -218,9 +218,9 @@ impl<'w, const KIND: u8> ShortSend<'w, KIND> {
         work: &'w mut SendWork,
         own: &'static QpCtx,
         block: FirstBlock<'static>,
-        known: LastEntry,
+        last: LastEntry,
     ) -> Option<Self> {
-        let length = usize::from(known.inline());
+        let length = usize::from(last.inline());
         if length.wrapping_sub(1) >= Self::MOST {
             return None;
         }

@@ -18,10 +18,10 @@ use super::super::qp::QpCtx;
 use super::super::receive::{Arrived, RecvWork, Reported};
 use super::super::run::complete_on;
 use super::super::turn::Thread;
-use super::acks::{ACKS, Paid, Unpaid};
+use super::acks::{ACKS, AcksSent, UnsentAcks};
 use super::entry::{decode, decode_line};
 use super::{ASKS, FETCHED_AT_ONCE, PULLED, SPEAKING};
-use crate::fabric::{InPlace, Kind, Node, Number, Owing, Peer, Reads};
+use crate::fabric::{InPlace, Kind, Node, Number, Peer, PendingAcks, Reads};
 use bellwire_core::wqe::SendWqe;
 use std::sync::atomic::Ordering;
 
@@ -64,7 +64,7 @@ impl LookOutcome {
     }
 }
 
-/// A message that was received. Its packet has been passed, and its queue pair owes an acknowledgement.
+/// A message that was received. Its packet has been passed, and its acknowledgement is pending.
 pub(super) struct Delivered<'c> {
     pub ctx: &'c QpCtx,
     /// Its requester waits for the acknowledgement.
@@ -138,7 +138,7 @@ impl Hca {
         let (mut asked, mut most) = (0, 1);
         let mut published = peer.reader.position();
         let needs_lock = loop {
-            let Some(handled) = self.read_next(peer, line, reads.owing(), &mut copied) else {
+            let Some(handled) = self.read_next(peer, line, reads.pending(), &mut copied) else {
                 break true;
             };
             let position = peer.reader.position();
@@ -152,7 +152,7 @@ impl Hca {
             if update || handled.asks {
                 asked += 1;
                 if update || asked == most {
-                    self.pay_acks(peer, reads.owing());
+                    self.send_pending_acks(peer, reads.pending());
                     (asked, most) = (0, ACKS);
                 }
             }
@@ -166,10 +166,10 @@ impl Hca {
         };
         peer.reader.publish();
         if asked != 0 {
-            self.pay_acks(peer, reads.owing());
+            self.send_pending_acks(peer, reads.pending());
         }
-        if !reads.owing().is_empty() {
-            node.owes();
+        if !reads.pending().is_empty() {
+            node.add_pending_response();
         }
         LookOutcome {
             needs_lock,
@@ -184,7 +184,7 @@ impl Hca {
         &self,
         peer: &Peer,
         line: InPlace<'_>,
-        owing: &mut Owing,
+        pending: &mut PendingAcks,
         copied: &mut u64,
     ) -> Option<Handled> {
         let name = line.whole_name();
@@ -192,8 +192,8 @@ impl Hca {
             return (self.receive_datagram(peer, line)).then_some(Handled { asks: false });
         }
         if name.is(Kind::Acks) {
-            let taken = self.take_acks(peer, line);
-            return taken.then_some(Handled { asks: false });
+            let handled = self.take_acks(peer, line);
+            return handled.then_some(Handled { asks: false });
         }
         let delivered = if line.size().has(PULLED) {
             self.receive_pulled(peer, line, copied)?
@@ -202,7 +202,7 @@ impl Hca {
         } else {
             self.receive_message(peer, line, &decode(peer, line)?, None)?
         };
-        self.owe_ack(peer, owing, delivered.ctx);
+        self.add_pending_ack(peer, pending, delivered.ctx);
         let asks = delivered.asks;
         Some(Handled { asks })
     }
@@ -226,26 +226,26 @@ impl Hca {
         )
     }
 
-    /// Sends the acknowledgements that are owed, without the device's lock, in the section of the poll. Whether some need the
+    /// Sends the pending acknowledgements, without the device's lock, in the section of the poll. Whether some need the
     /// lock.
     #[cold]
-    pub(super) fn pay_unlocked(&self, node: &Node) -> LookOutcome {
+    pub(super) fn send_pending_unlocked(&self, node: &Node) -> LookOutcome {
         // Before the lists are read, so that a list that grows meanwhile sets it again.
-        node.set_owing(false);
+        node.set_pending_responses(false);
         let (me, mut all) = (Thread::current(), LookOutcome::default());
-        let mut unpaid = Unpaid::default();
-        for peer in node.live().filter(|peer| peer.reading.owes()) {
+        let mut unsent = UnsentAcks::default();
+        for peer in node.live().filter(|peer| peer.reading.has_pending()) {
             let reads = peer.reading.enter(me);
-            let paid = reads.map(|mut reads| self.pay_acks(peer, reads.owing()));
-            unpaid.add(paid);
-            all = all.and(match paid {
+            let sent = reads.map(|mut reads| self.send_pending_acks(peer, reads.pending()));
+            unsent.add(sent);
+            all = all.and(match sent {
                 None => LookOutcome::unread(peer, me),
                 // Another thread holds the turn to send: who has the lock can take it away.
-                Some(Paid::Held) => LookOutcome::NEEDS_LOCK,
-                Some(Paid::All | Paid::NoRoom) => LookOutcome::default(),
+                Some(AcksSent::Held) => LookOutcome::NEEDS_LOCK,
+                Some(AcksSent::All | AcksSent::NoRoom) => LookOutcome::default(),
             });
         }
-        unpaid.note(node);
+        unsent.note(node);
         all
     }
 
@@ -277,10 +277,10 @@ impl Hca {
         receive: impl FnOnce(&mut RecvWork) -> Option<Reported>,
     ) -> Option<Delivered<'c>> {
         // Order 8: an acknowledgement may be applied again. It is, if the packet is left to the lock's holder.
-        if let Some(taken) = line.taken() {
+        if let Some(last) = line.ack() {
             // Relaxed: accepted in this section. Of a queue pair that was stopped meanwhile it is zero, which no request has.
             let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
-            if !self.acknowledge_unlocked(peer, qpn, ctx, taken) {
+            if !self.acknowledge_unlocked(peer, qpn, ctx, last) {
                 return None;
             }
         }
@@ -330,7 +330,7 @@ impl Hca {
         peer: &Peer,
         qpn: u32,
         ctx: &QpCtx,
-        taken: Number,
+        last: Number,
     ) -> bool {
         let sender = &ctx.sender;
         // Acquire: pairs with the Release with which the holder of the lock opened the queue pair.
@@ -341,7 +341,7 @@ impl Hca {
         let Some(completing) = (unsafe { &*ctx.inbound.completing.get() }) else {
             return false;
         };
-        if (completing.qpn, completing.life, completing.slot) != (qpn, taken.life(), peer.slot)
+        if (completing.qpn, completing.life, completing.slot) != (qpn, last.life(), peer.slot)
             || completing.incarnation != peer.incarnation()
         {
             return false;
@@ -350,7 +350,7 @@ impl Hca {
         let mut acked = ctx.inbound.acked.load(Ordering::Relaxed) as u16;
         // Acquire: pairs with the Release of the sending thread in `post`.
         let sent = sender.number(Ordering::Acquire).msn();
-        let count = taken.msn().wrapping_sub(acked).wrapping_add(1);
+        let count = last.msn().wrapping_sub(acked).wrapping_add(1);
         // Of a packet that is looked at again, for example.
         if count == 0 {
             return true;
@@ -418,7 +418,7 @@ impl Hca {
             node.peer(slot).reading.wait();
             self.polls.wait();
             // If there is no room, the requester has to time out.
-            let _sent = self.pay_ack(slot, qpn, ctx, accepted);
+            let _sent = self.send_pending_ack(slot, qpn, ctx, accepted);
         }
     }
 }

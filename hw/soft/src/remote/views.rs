@@ -15,7 +15,7 @@
 
 use super::super::control::Control;
 use super::super::hca::Hca;
-use super::super::mr::{Keys, Known};
+use super::super::mr::{Grant, Keys};
 use super::place::{For, Place};
 use super::{Inbound, Responder};
 use crate::error::Error;
@@ -55,7 +55,7 @@ impl Piece {
     }
 
     /// What of a region of the peer's is mapped here, and where. While what [`place`](Self::place) returned is valid.
-    pub(super) fn mapped(&self, region: Known, access: For) -> (Known, usize) {
+    pub(super) fn mapped(&self, region: Grant, access: For) -> (Grant, usize) {
         let (theirs, length, ours) = self.place.all(access);
         let mapped = region.within(theirs, length);
         let offset = mapped.addr.wrapping_sub(theirs);
@@ -88,7 +88,7 @@ impl Sources {
         place.map(<*mut u8>::cast_const)
     }
 
-    fn remember(&mut self, piece: Piece) {
+    fn add(&mut self, piece: Piece) {
         self.pieces[self.next] = Some(piece);
         self.next = (self.next + 1) % self.pieces.len();
     }
@@ -283,13 +283,13 @@ impl Hca {
         length: u64,
     ) -> Option<*const u8> {
         // SAFETY: the responder has accepted a packet of the peer, whose packets this thread reads in turn.
-        let known = unsafe { &mut *inbound.sources.get() };
-        known.place(addr, length).or_else(|| {
+        let sources = unsafe { &mut *inbound.sources.get() };
+        sources.place(addr, length).or_else(|| {
             let view = self.view(responder.slot, responder.incarnation, addr, length)?;
             // It may be one of these, which was mapped anew.
-            known.place(addr, length).or_else(|| {
-                known.remember(view.piece);
-                known.place(addr, length)
+            sources.place(addr, length).or_else(|| {
+                sources.add(view.piece);
+                sources.place(addr, length)
             })
         })
     }

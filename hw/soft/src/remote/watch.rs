@@ -6,8 +6,8 @@ use super::super::hca::Hca;
 use super::super::record::QpRecord;
 use super::super::run::Stop;
 use super::super::turn::Thread;
-use super::Reached;
-use super::acks::{Paid, Unpaid};
+use super::PeerGrant;
+use super::acks::{AcksSent, UnsentAcks};
 use super::link::Whose;
 use super::unlocked::LookOutcome;
 use crate::fabric::{Header, Kind, Name, Number, Peer};
@@ -128,7 +128,7 @@ impl Hca {
     /// next ones.
     pub(super) fn tend(&self, control: &mut Control, share: Share) {
         let Some(node) = &self.node else { return };
-        self.pay_all(control, Whose::Free);
+        self.send_responses(control, Whose::Free);
         self.go_on(control);
         let now = self.clock.now();
         let mut waiting = std::mem::take(&mut control.waiting);
@@ -138,7 +138,7 @@ impl Hca {
             control.round.begin();
         }
         let unread = (node.live()).filter(|peer| !peer.see_to_it(now)).count();
-        let due = some || !control.owing.is_empty() || !control.halted.is_empty();
+        let due = some || !control.pending_responses.is_empty() || !control.halted.is_empty();
         // Before a round is over, only what is found counts.
         if due || unread != 0 || over {
             node.set_waiting(unread != 0 || due);
@@ -284,31 +284,35 @@ impl Hca {
         control.going_on = halted;
     }
 
-    /// Sends the responses that are owed, as far as there is room. Acknowledgements of a peer whose packets
+    /// Sends the pending responses, as far as there is room. Acknowledgements of a peer whose packets
     /// another thread reads are left to that thread.
-    pub(super) fn pay_all(&self, control: &mut Control, whose: Whose) {
+    pub(super) fn send_responses(&self, control: &mut Control, whose: Whose) {
         let Some(node) = &self.node else { return };
         // Before the lists are read, so that a list that grows meanwhile sets it again.
-        node.set_owing(false);
+        node.set_pending_responses(false);
         let mut at = 0;
-        while let Some(&qpn) = control.owing.get(at) {
-            if self.pay(control, qpn) {
-                control.owing.swap_remove(at);
+        while let Some(&qpn) = control.pending_responses.get(at) {
+            if self.send_response(control, qpn) {
+                control.pending_responses.swap_remove(at);
             } else {
                 at += 1;
             }
         }
-        let mut unpaid = Unpaid::default();
-        unpaid.add(Some(if at == 0 { Paid::All } else { Paid::NoRoom }));
+        let mut unsent = UnsentAcks::default();
+        unsent.add(Some(if at == 0 {
+            AcksSent::All
+        } else {
+            AcksSent::NoRoom
+        }));
         let me = Thread::current();
-        for peer in node.live().filter(|peer| peer.reading.owes()) {
+        for peer in node.live().filter(|peer| peer.reading.has_pending()) {
             let reads = peer.reading.try_take(me).or_else(|| {
                 let taken = whose == Whose::All || LookOutcome::unread(peer, me).unread;
                 taken.then(|| self.reads(peer))
             });
-            unpaid.add(reads.map(|mut reads| self.pay_acks(peer, reads.owing())));
+            unsent.add(reads.map(|mut reads| self.send_pending_acks(peer, reads.pending())));
         }
-        unpaid.note(node);
+        unsent.note(node);
     }
 
     /// Keeps the data path out of a queue pair's sends, and rewinds it to the oldest unacknowledged request:
@@ -375,7 +379,7 @@ impl Hca {
         }
     }
 
-    /// Asks a peer for the responses that it owes. If there is no room, the peer has to read first, and the
+    /// Asks a peer for its pending responses. If there is no room, the peer has to read first, and the
     /// packets in the ring make it respond.
     fn probe(&self, peer: &Peer) {
         let header = Header::of(Name::new(Kind::Probe, 0), Number::NONE);
@@ -457,8 +461,8 @@ impl QpRecord {
         self.ctx.sender.set_number(number, Ordering::Relaxed);
         requester.asked_from = requester.got;
         if let Some(remote) = &mut work.remote {
-            // So that an entry that is executed by what is known is new: see `is_new`.
-            remote.reached = [Reached::NOTHING; 2];
+            // So that an entry that is executed by a grant is new: see `is_new`.
+            remote.grants = [PeerGrant::NOTHING; 2];
             remote.carried = 0;
             remote.got = requester.got;
         }

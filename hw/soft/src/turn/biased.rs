@@ -16,7 +16,7 @@
 //! The turn itself stays taken meanwhile. Whoever is in a section waits for the turn only while it has no holder: who
 //! takes the place away waits for that section.
 
-use super::{Taken, Turn};
+use super::{Turn, TurnGuard};
 use crate::sync::MODELS;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use bellwire_provider::backoff::Backoff;
@@ -25,9 +25,9 @@ use std::cell::UnsafeCell;
 use std::time::{Duration, Instant};
 
 /// How often in succession a thread takes the turn until it holds it. Each time that the place is taken away `SOON`, twice
-/// as often as before, up to `SELDOM`; otherwise half as often.
+/// as often as before, up to `MOST_OFTEN`; otherwise half as often.
 const OFTEN: u32 = if MODELS { 1 } else { 64 };
-const SELDOM: u32 = 1 << 20;
+const MOST_OFTEN: u32 = 1 << 20;
 const NEVER: u32 = u32::MAX;
 
 /// Compared with what it costs to take the place away.
@@ -149,7 +149,7 @@ pub struct Hold<'a> {
 enum How<'a> {
     /// As the holder.
     Held,
-    Taken(#[expect(dead_code, reason = "only to be dropped")] Taken<'a>),
+    Locked(#[expect(dead_code, reason = "only to be dropped")] TurnGuard<'a>),
     /// Taken, and this thread holds it from now on.
     Keeps(Thread),
 }
@@ -162,7 +162,7 @@ impl Hold<'_> {
 
     /// Whether a thread may become the holder of the turn from now on. It has none.
     pub fn may_be_held(&self, yes: bool) {
-        debug_assert!(matches!(self.how, How::Taken(_)));
+        debug_assert!(matches!(self.how, How::Locked(_)));
         // SAFETY: this thread has the turn.
         let habit = unsafe { &mut *self.of.habit.get() };
         *habit = Habit {
@@ -226,7 +226,7 @@ impl Biased {
             // SAFETY: it was kept for this thread, which does not have it at present, and is not the holder any more.
             drop(unsafe { self.turn.kept() });
         }
-        Some(self.hold(How::Taken(self.turn.try_take()?)))
+        Some(self.hold(How::Locked(self.turn.try_take()?)))
     }
 
     /// Waits for the turn, while no other thread holds it.
@@ -298,7 +298,7 @@ impl Biased {
     }
 
     #[inline]
-    fn counted<'a>(&self, me: Thread, taken: Taken<'a>) -> How<'a> {
+    fn counted<'a>(&self, me: Thread, guard: TurnGuard<'a>) -> How<'a> {
         // SAFETY: this thread has the turn.
         let habit = unsafe { &mut *self.habit.get() };
         if habit.last != me.0 {
@@ -306,10 +306,10 @@ impl Biased {
         }
         habit.times = habit.times.saturating_add(1);
         if habit.times <= habit.needed || !(MODELS || Barriers::get().is_asymmetric()) {
-            return How::Taken(taken);
+            return How::Locked(guard);
         }
         (habit.times, habit.since) = (0, Some(Instant::now()));
-        taken.keep();
+        guard.keep();
         How::Keeps(me)
     }
 
@@ -326,17 +326,17 @@ impl Biased {
         Barriers::get().heavy();
         wait();
         // SAFETY: it was kept for the holder, from whom it has just been taken away.
-        let taken = unsafe { self.turn.kept() };
+        let guard = unsafe { self.turn.kept() };
         // SAFETY: this thread has the turn.
         let habit = unsafe { &mut *self.habit.get() };
         habit.needed = match habit.since.is_some_and(|since| since.elapsed() < SOON) {
-            true => (habit.needed * 2).min(SELDOM),
+            true => (habit.needed * 2).min(MOST_OFTEN),
             false => (habit.needed / 2).max(OFTEN),
         };
         habit.last = NONE;
         // Relaxed: the turn orders the rest.
         self.holder.store(NONE, Ordering::Relaxed);
-        Some(self.hold(How::Taken(taken)))
+        Some(self.hold(How::Locked(guard)))
     }
 }
 

@@ -4,7 +4,7 @@ use super::super::name::Name;
 use super::super::number::Number;
 use super::super::segment::{LINE, line, wide, word};
 use super::super::size::Size;
-use super::{FRONT, NAME, NUMBER, Reader, TAKEN, lines_of};
+use super::{ACK, FRONT, NAME, NUMBER, Reader, lines_of};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -58,12 +58,12 @@ impl InPlace<'_> {
         self.size
     }
 
-    /// The acknowledgement, as in [`Header::taken`](super::Header::taken).
+    /// The acknowledgement, as in [`Header::ack`](super::Header::ack).
     #[inline(always)]
-    pub fn taken(self) -> Option<Number> {
+    pub fn ack(self) -> Option<Number> {
         self.size
             .carries_ack()
-            .then(|| Number::of_word(self.word(TAKEN)))
+            .then(|| Number::of_word(self.word(ACK)))
     }
 
     /// Eight bytes of the payload, at a multiple of eight, within this line.

@@ -57,7 +57,7 @@ impl World {
     fn send(&self, msn: u16) -> bool {
         let number = Number::new(1, msn);
         let header = Header {
-            taken: Some(number),
+            ack: Some(number),
             ..Header::of(NAME_OF_ALL, number)
         };
         let sent = turn(&self.writer).send_line(1, 40, |front| {
@@ -74,7 +74,7 @@ impl World {
         let number = Number::new(1, msn);
         let header = (line.name(), line.number(), line.size().len());
         assert_eq!(header, (NAME_OF_ALL, number, 40));
-        assert_eq!(line.taken(), Some(number));
+        assert_eq!(line.ack(), Some(number));
         for at in 0..5 {
             assert_eq!(line.wide(at * 8), u64::from(msn) << 32 | at as u64);
         }

@@ -6,7 +6,7 @@ use crate::copy::{Fault, copy};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// Room for a packet's bytes. Its first line is assembled elsewhere and then written in one go, because the
+/// Room for a packet's bytes. Its first line is assembled in private memory and then written in one go, because the
 /// reader polls that line all the time.
 pub struct Room {
     first: First,

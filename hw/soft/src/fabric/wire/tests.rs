@@ -21,7 +21,7 @@ fn turn(writer: &Writer) -> Sending<'_> {
 
 fn header(msn: u16) -> Header {
     Header {
-        taken: (!msn.is_multiple_of(3)).then_some(Number::new(msn, !msn)),
+        ack: (!msn.is_multiple_of(3)).then_some(Number::new(msn, !msn)),
         flags: msn as u8,
         short: msn as u8 & 0x7f,
         ..Header::of(
@@ -67,7 +67,7 @@ fn assert_next(reader: &Reader, msn: u16) -> bool {
     assert_eq!(packet.kind, Kind::Request);
     assert_eq!(packet.header.name, expected.name);
     assert_eq!(packet.header.number, expected.number);
-    assert_eq!(packet.header.taken, expected.taken);
+    assert_eq!(packet.header.ack, expected.ack);
     assert_eq!(packet.header.flags, expected.flags);
     assert_eq!(packet.header.short, expected.short);
     let len = packet.bytes.len();
@@ -79,8 +79,8 @@ fn assert_next(reader: &Reader, msn: u16) -> bool {
 fn assert_peeked(reader: &Reader, msn: u16) {
     let line = reader.next_line().expect("just seen");
     let (expected, bytes) = (header(msn), bytes(msn));
-    let of_line = (line.name(), line.number(), line.taken());
-    assert_eq!(of_line, (expected.name, expected.number, expected.taken));
+    let of_line = (line.name(), line.number(), line.ack());
+    assert_eq!(of_line, (expected.name, expected.number, expected.ack));
     assert_eq!(line.whole_name(), expected.name);
     let size = line.size();
     let of_size = (size.flags(), size.len(), size.short());

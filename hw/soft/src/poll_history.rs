@@ -1,4 +1,4 @@
-//! The receives that were handed to polls without a completion entry, for the flight recorder; and the ledger through which
+//! The receives that were reported to polls without a completion entry, for the flight recorder; and the ledger through which
 //! those of shared receive queues complete.
 
 use crate::error::Error;
@@ -15,9 +15,9 @@ struct Old {
     next: u32,
 }
 
-/// The last receives that were handed to the polls of a completion queue. Owned by the poller.
+/// The last receives that were reported to the polls of a completion queue. Owned by the poller.
 #[derive(Debug)]
-pub struct Handed {
+pub struct PollHistory {
     /// That of the last one; before the first one, the last place.
     last: NonNull<Old>,
     /// The first place, and the last one, from one box.
@@ -54,11 +54,11 @@ impl Drop for OwnedLedger {
 }
 
 // SAFETY: it owns the memory.
-unsafe impl Send for Handed {}
+unsafe impl Send for PollHistory {}
 // SAFETY: only an exclusive borrow changes it.
-unsafe impl Sync for Handed {}
+unsafe impl Sync for PollHistory {}
 
-impl Handed {
+impl PollHistory {
     /// Remembers up to `count`, at least one.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Handed {
         size_of_val(self.places())
     }
 
-    /// A receive is handed to the poll at which the entry with this index is next. It is made last, so that few values are
+    /// A receive is reported to the poll at which the entry with this index is next. It is made last, so that few values are
     /// held meanwhile.
     #[inline(always)]
     pub fn note(&mut self, next: u32, received: impl FnOnce() -> Received) {
@@ -130,15 +130,15 @@ impl Handed {
         self.rounds = self.rounds << 1 | 1;
     }
 
-    /// The receive that was handed over last. Before the first one, any.
+    /// The receive that was reported last. Before the first one, any.
     #[inline(always)]
     pub fn last(&self) -> &Received {
         // SAFETY: a place.
         &unsafe { self.last.as_ref() }.received
     }
 
-    /// Those that are known, the oldest first.
-    fn known(&self) -> impl Iterator<Item = &Old> {
+    /// What it remembers, the oldest first.
+    fn entries(&self) -> impl Iterator<Item = &Old> {
         let places = self.places();
         // SAFETY: both are of the same box.
         let behind = unsafe { self.last.offset_from_unsigned(self.first) } + 1;
@@ -153,13 +153,13 @@ impl Handed {
     /// These, in front of the entries that followed them. `entries` are in order.
     pub fn among(&self, entries: Vec<OldCqe>) -> impl Iterator<Item = OldCqe> {
         Among {
-            handed: self.known().peekable(),
+            old: self.entries().peekable(),
             entries: entries.into_iter().peekable(),
         }
     }
 }
 
-impl Drop for Handed {
+impl Drop for PollHistory {
     fn drop(&mut self) {
         // SAFETY: both are from boxes.
         unsafe {
@@ -170,7 +170,7 @@ impl Drop for Handed {
 }
 
 struct Among<H: Iterator, E: Iterator> {
-    handed: Peekable<H>,
+    old: Peekable<H>,
     entries: Peekable<E>,
 }
 
@@ -184,7 +184,7 @@ where
     fn next(&mut self) -> Option<OldCqe> {
         let entry = self.entries.peek().map(|entry| entry.index);
         let is_first = |next: u32| entry.is_none_or(|index| next.wrapping_sub(index) as i32 <= 0);
-        match self.handed.next_if(|old| is_first(old.next)) {
+        match self.old.next_if(|old| is_first(old.next)) {
             Some(old) => Some(OldCqe {
                 index: old.next,
                 ..OldCqe::polled(old.received.cqe())
@@ -217,32 +217,32 @@ mod tests {
         }
     }
 
-    fn shown(handed: &Handed, entries: Vec<OldCqe>) -> Vec<(u32, u16)> {
-        let all = handed.among(entries);
+    fn shown(history: &PollHistory, entries: Vec<OldCqe>) -> Vec<(u32, u16)> {
+        let all = history.among(entries);
         all.map(|old| (old.index, old.cqe.wqe_counter())).collect()
     }
 
     #[test]
-    fn they_are_shown_where_they_were_handed_over() {
-        let mut handed = Handed::new(COUNT).unwrap();
-        assert_eq!(shown(&handed, vec![entry(0)]), [(0, 1000)]);
-        handed.note(1, || received(1));
-        handed.note(1, || received(2));
-        handed.note(3, || received(3));
+    fn they_are_shown_where_they_were_reported() {
+        let mut history = PollHistory::new(COUNT).unwrap();
+        assert_eq!(shown(&history, vec![entry(0)]), [(0, 1000)]);
+        history.note(1, || received(1));
+        history.note(1, || received(2));
+        history.note(3, || received(3));
         let entries = || vec![entry(0), entry(1), entry(2)];
         let expected = [(0, 1000), (1, 1), (1, 2), (1, 1001), (2, 1002), (3, 3)];
-        assert_eq!(shown(&handed, entries()), expected);
-        assert_eq!(shown(&handed, vec![]), [(1, 1), (1, 2), (3, 3)]);
+        assert_eq!(shown(&history, entries()), expected);
+        assert_eq!(shown(&history, vec![]), [(1, 1), (1, 2), (3, 3)]);
     }
 
     #[test]
     fn the_last_ones_are_known() {
-        let mut handed = Handed::new(COUNT).unwrap();
+        let mut history = PollHistory::new(COUNT).unwrap();
         // Before and behind the end of the index range.
         for at in 0..COUNT as u32 + 5 {
-            handed.note(at.wrapping_sub(40), || received(at as u16));
+            history.note(at.wrapping_sub(40), || received(at as u16));
         }
-        let all = shown(&handed, vec![entry(u32::MAX), entry(0)]);
+        let all = shown(&history, vec![entry(u32::MAX), entry(0)]);
         assert_eq!(all.len(), COUNT + 2);
         assert_eq!(all[0], (5_u32.wrapping_sub(40), 5));
         assert_eq!(all.iter().position(|it| *it == (u32::MAX, 999)), Some(35));
@@ -252,12 +252,12 @@ mod tests {
     #[test]
     fn the_last_one_is_where_it_is_remembered() {
         for count in 0..4 {
-            let mut handed = Handed::new(count).unwrap();
+            let mut history = PollHistory::new(count).unwrap();
             for counter in 1..10 {
-                handed.note(0, || received(counter));
-                assert_eq!(*handed.last(), received(counter));
-                let known = shown(&handed, vec![]).len();
-                assert_eq!(known, usize::from(counter).min(count.max(1)));
+                history.note(0, || received(counter));
+                assert_eq!(*history.last(), received(counter));
+                let kept = shown(&history, vec![]).len();
+                assert_eq!(kept, usize::from(counter).min(count.max(1)));
             }
         }
     }
