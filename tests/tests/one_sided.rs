@@ -1,5 +1,5 @@
-//! Operations between two processes, of which the peer is stopped: one-sided ones are done all the same, and messages are
-//! sent until the peer would have to acknowledge them.
+//! Operations between two processes, of which the peer is stopped. One-sided operations are executed all the same, and
+//! messages are sent.
 
 use bellwire::state::{QpAttr, QpAttrMask, QpState};
 use bellwire::wqe::{AtomicFetchAndAdd, Inline, RdmaRead, RdmaWrite, Send};
@@ -261,8 +261,8 @@ fn a_killed_peer_is_found_out() {
     assert_eq!(second, (2, behind));
 }
 
-/// A thread that sends often keeps the turn to send to the peer. Another one takes it away, also behind a request that the
-/// peer has not acknowledged: it does not wait until the peer does.
+/// A thread that sends often keeps the turn to send to the peer. Another thread takes the turn away. It does not wait until
+/// the peer has acknowledged its earlier request.
 #[test]
 fn a_turn_to_send_is_taken_away_behind_an_outstanding_request() {
     let (_device, [mut ours, mut often], mut peer, _) = connected_by(&lasting());

@@ -194,8 +194,8 @@ impl CqCtx {
         self.consumer.load().wrapping_sub(index) & CI_MASK < CI_MASK.div_ceil(2)
     }
 
-    /// Whether a receive may be reported to the poll of this queue, without an entry: it polls this one; no entry was
-    /// written since it was found empty, so that none is overtaken; none was lost; and no event waits for one.
+    /// Whether a receive may be reported to the poll of this queue, without an entry. The poll has found the queue empty, and
+    /// no entry was written since, so none is overtaken. No entry was lost, and no event waits for one.
     #[inline(always)]
     pub fn may_report_to(&self, polled: &PolledQueue) -> bool {
         // A lost entry was counted, and is never polled.

@@ -112,8 +112,8 @@ impl Reading {
         })
     }
 
-    /// This thread has found that another one, which has the turn, has left a packet unread, or an acknowledgement unsent, while
-    /// the reader is at this position. Whether the turn is to be taken away.
+    /// Another thread has the turn, and has left a packet unread or an acknowledgement unsent, while the reader is at this
+    /// position. Whether the turn is to be taken away.
     #[cold]
     pub fn is_left(&self, me: Thread, position: u32) -> bool {
         // Relaxed, all: a guess.

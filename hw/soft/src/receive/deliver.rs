@@ -2,7 +2,7 @@
 //! the packet, or in memory of the other process that is mapped here.
 //!
 //! Only success is reported here. On any failure nothing has changed, except that a receive of a shared queue may be
-//! held for the message: the packet stays where it is, and is read again under the device's lock.
+//! held for the message. The packet stays where it is, and is read again under the device's lock.
 
 use super::super::copy::{Fault, copy};
 use super::super::hca::Hca;
@@ -71,7 +71,7 @@ impl RecvWork {
     /// Delivers a message into the queue pair's own receive queue or its shared one. `face` is the queue pair's. `valid`
     /// is asked once the data has been copied: whether it was the message's until then. A plain SEND is reported to this
     /// `poll`, if that polls the receive's completion queue. `None`: the message was not valid, or there is no receive, or
-    /// the message does not fit or may not be written where it says, or the completion queue is full.
+    /// the message does not fit. Also, if it may not be written to its target, or the completion queue is full.
     ///
     /// The data is not placed in the CQE: this thread may be the one that polls it.
     #[inline(always)]
@@ -163,8 +163,8 @@ impl<R: Lists> Claim<R> {
         poll: Option<&mut PolledQueue>,
     ) -> Option<Reported> {
         let placed = match message.target {
-            // Written before it is known that the completion has room: if it has none, the queue pair fails, and what a
-            // failed WRITE has written is undefined.
+            // Written before the completion has room. If it has none, the queue pair fails, and the result of a failed
+            // WRITE is undefined.
             Some(target) => put(hca, face, target, message),
             None => message.length == 0 || self.place(hca, message, local),
         };

@@ -52,7 +52,7 @@ impl RecvWork {
 impl OwnQueue {
     /// Delivers a plain SEND of another process, whose data has at most [`SHORT`](super::super::copy::SHORT) bytes, and
     /// reports the receive to this poll. `false`: nothing has changed. There is no receive, or its first element has no room
-    /// in the memory that was granted last, or the receive may not be reported so.
+    /// in memory of the last grant. Or the receive may not be reported so.
     ///
     /// # Safety
     /// The data is readable.

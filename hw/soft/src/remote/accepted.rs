@@ -25,7 +25,7 @@ pub struct Expected(sync::AtomicU64);
 
 /// There has been no request.
 const UNKNOWN: u64 = 1 << 32;
-/// The next one is read under the device's lock: the queue pair is no RC queue pair, or its pending response is more
+/// The next one is read under the device's lock. The queue pair is no RC queue pair, or its pending response is more
 /// than an acknowledgement.
 const CLOSED: u64 = 1 << 33;
 /// What was taken last needs no acknowledgement: nothing was, or a response of its own acknowledges it, and all before it.

@@ -163,8 +163,8 @@ impl Hca {
     /// `false`: it is still pending.
     #[inline(always)]
     fn acknowledge_now(&self, peer: &Peer, ctx: &QpCtx) -> bool {
-        // Relaxed: accepted in this section. Meanwhile it may only have become zero: the holder of the lock who stops the queue
-        // pair then waits for this section, and sends the acknowledgement.
+        // Relaxed: accepted in this section. If it is zero meanwhile, the holder of the lock stops the queue pair. It waits
+        // for this section, and then sends the acknowledgement.
         let accepts = ctx.face.accepts.load(Ordering::Relaxed);
         let due = ctx.pending_ack().map(|pending| Due {
             ctx,
@@ -190,8 +190,8 @@ impl Hca {
         due(peer, ctx, accepts)
     }
 
-    /// Sends the pending acknowledgement of a queue pair to the peer that it `accepts`, unless a packet has
-    /// carried it, or that is another peer by now.
+    /// Sends the pending acknowledgement of a queue pair, if the queue pair still `accepts` this peer. A packet may have
+    /// carried the acknowledgement meanwhile.
     pub(in super::super) fn send_pending_ack(
         &self,
         slot: usize,

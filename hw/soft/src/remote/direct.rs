@@ -67,8 +67,8 @@ impl Door {
     }
 }
 
-/// A grant of a peer's memory to operations of one kind: it holds while neither the peer has revoked the key nor this
-/// process has unmapped the memory.
+/// A grant of a peer's memory to operations of one kind. It ends when the peer revokes a key, or this process unmaps the
+/// memory.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerGrant {
     region: Grant,
@@ -86,9 +86,8 @@ impl PeerGrant {
     };
 }
 
-/// Calls `access` with our address of the peer's memory, if it is accessible from here: if the last grant is of it
-/// (`GRANTED`), or else if all checks allow it, which takes longer. The queue pair has no outstanding requests. `false` also after a
-/// fault.
+/// Calls `access` with our address of the peer's memory, if it is accessible from here. `GRANTED`: by the last grant;
+/// otherwise by all checks, which take longer. The queue pair has no outstanding requests. `false` also after a fault.
 #[inline(always)]
 pub(super) fn reach<const GRANTED: bool>(
     remote: &mut Remote,

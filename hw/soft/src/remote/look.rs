@@ -138,8 +138,9 @@ impl Hca {
 
     /// Handles the next packet of a peer, which begins with this line.
     ///
-    /// The most frequent message is received here, by code that calls nothing on its way, which takes 90 instructions less:
-    /// a message of one line, for which nobody waits, to a queue pair's own receive queue, in memory that was granted last.
+    /// The most frequent message is received here, by code that calls nothing: that takes 90 instructions less. Such a
+    /// message has one line and no requester that waits, and goes to a queue pair's own receive queue, to memory of the last
+    /// grant.
     #[inline(always)]
     fn receive_next<'q>(
         &self,

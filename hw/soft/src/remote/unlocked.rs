@@ -298,7 +298,7 @@ impl Hca {
         })
     }
 
-    /// The queue pair that accepts the request in the packet that begins with this line, for the thread that has the turn
+    /// The queue pair that accepts the request in the packet that begins with this line. For the thread that has the turn
     /// to read the peer's packets. Each request is checked anew: nothing of an earlier one is kept.
     #[inline(always)]
     pub(super) fn accepting(&self, peer: &Peer, line: InPlace<'_>) -> Option<(&QpCtx, Requester)> {
