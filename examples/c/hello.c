@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ANCHOR: check */
 /* Ends the program when a call fails, with the reason. */
 static void check(int code, const char *call)
 {
@@ -18,6 +19,7 @@ static void check(int code, const char *call)
     }
 }
 #define CHECK(call) check(call, #call)
+/* ANCHOR_END: check */
 
 /* One end of the connection. */
 struct end {
@@ -27,6 +29,7 @@ struct end {
     bw_region_info memory;
 };
 
+/* ANCHOR: create */
 static struct end end_create(const bw_device *device, const bw_pd *pd)
 {
     struct end end = {.memory = {.size = sizeof(bw_region_info)}};
@@ -45,7 +48,9 @@ static struct end end_create(const bw_device *device, const bw_pd *pd)
     CHECK(bw_region_query(end.region, &end.memory));
     return end;
 }
+/* ANCHOR_END: create */
 
+/* ANCHOR: connect */
 /* The peer may be in another process: then the endpoint is sent there, by whatever means. */
 static void end_connect(struct end *end, struct end *peer)
 {
@@ -55,6 +60,7 @@ static void end_connect(struct end *end, struct end *peer)
     CHECK(bw_qp_init(end->qp, NULL));
     CHECK(bw_qp_connect(end->qp, &endpoint, NULL));
 }
+/* ANCHOR_END: connect */
 
 static bw_wc wait_for(bw_cq *cq)
 {
@@ -82,7 +88,7 @@ static void end_destroy(struct end *end)
 int main(int argc, char **argv)
 {
     static const char written[] = "written without asking";
-    static const char sent[] = "sent to whoever receives";
+    static const char sent[] = "sent to the next receive";
     bw_device *device;
     bw_pd *pd;
 
@@ -94,11 +100,13 @@ int main(int argc, char **argv)
     end_connect(&a, &b);
     end_connect(&b, &a);
 
+    /* ANCHOR: write */
     /* A WRITE goes to the address that it names; b's program does nothing for it. */
     CHECK(bw_post_write_inline(a.qp, 1, written, sizeof written, b.memory.addr, b.memory.rkey,
                                BW_SEND_SIGNALED));
     CHECK(bw_ring_sq(a.qp));
     wait_for(a.cq);
+    /* ANCHOR_END: write */
     printf("b has: %s\n", (const char *)(uintptr_t)b.memory.addr);
 
     /* A SEND goes where the peer's next receive says. */

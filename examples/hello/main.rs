@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     alice.connect(&bob.endpoint(), &connect)?;
     bob.connect(&alice.endpoint(), &connect)?;
 
-    // SAFETY: the region outlives the queue pairs, and nobody touches this part of it meanwhile.
+    // SAFETY: the region outlives the queue pairs, and no other code touches this part of it meanwhile.
     unsafe { bob.rq().post(1, &[region.sge(2048, 64)])? };
     bob.rq().ring();
 

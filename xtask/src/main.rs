@@ -19,7 +19,6 @@ mod libtest;
 mod man;
 mod mlx5_cost;
 mod page;
-#[cfg(test)]
 mod pages;
 mod prose;
 mod race;

@@ -17,7 +17,11 @@ use crate::{
 };
 
 /// Examples that end by themselves, with arguments that make them short.
-const SHORT: [(&str, &[&str]); 2] = [("hello", &[]), ("mover", &["--generate", "1m"])];
+const SHORT: [(&str, &[&str]); 3] = [
+    ("hello", &[]),
+    ("guide", &[]),
+    ("mover", &["--generate", "1m"]),
+];
 
 /// Far more than any of [`SHORT`] takes.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(600);

@@ -7,6 +7,7 @@ mod build;
 mod c;
 mod deb;
 mod deep;
+mod guide;
 mod installed;
 mod publish;
 mod schedule;
@@ -106,7 +107,7 @@ const NVMF: (&str, &str) = (
 );
 
 /// Every step. Two run at a time: of those that may start, the first of these.
-const STEPS: [Step; 32] = [
+const STEPS: [Step; 33] = [
     step(
         "tools",
         "install what other steps need of rustup and cargo",
@@ -248,6 +249,13 @@ const STEPS: [Step; 32] = [
     .builds(&["debug"])
     .company(Company::Patient),
     step("examples", "build and run examples", build::examples).builds(&["optimized"]),
+    step(
+        "guide",
+        "build the guide, and run its commands",
+        guide::guide,
+    )
+    .after(&["tools", "packages", "c", "examples"])
+    .builds(&["optimized", "release"]),
     step(
         "processes",
         "tests of processes in a hurry, optimized and under AddressSanitizer",

@@ -94,6 +94,7 @@ pub const RDMA_SYS: [&str; 4] = [
 ];
 
 const CARGO_HACK: &str = "0.6.46";
+const MDBOOK: &str = "0.5.4";
 
 /// A target without an operating system: code that reaches for `std` does not build for it.
 pub const BARE_TARGET: &str = "x86_64-unknown-none";
@@ -226,6 +227,13 @@ pub fn cargo_hack() -> Tool {
     cargo_program("cargo-hack", CARGO_HACK)
 }
 
+/// Without its server, and without what searches books.
+pub fn mdbook() -> Tool {
+    let mut tool = cargo_program("mdbook", MDBOOK);
+    tool.install.push_str(" --no-default-features");
+    tool
+}
+
 /// The oldest Rust that the workspace builds with.
 ///
 /// # Errors
@@ -307,7 +315,7 @@ fn parts(workspace: &Workspace) -> Result<Vec<Tool>> {
 
 /// What is installed by cargo.
 fn programs(workspace: &Workspace) -> Vec<Tool> {
-    let mut programs = vec![cargo_hack()];
+    let mut programs = vec![cargo_hack(), mdbook()];
     programs.extend(gungraun_runner(workspace));
     programs
 }
