@@ -1,8 +1,8 @@
 //! What an end met, and recovered from.
 
 use super::faults::Injection;
+use bellwire::fault::Recovery;
 use bellwire::fault::plan::{End, EndReason};
-use bellwire::fault::{Fault, Recovery};
 use bellwire::link::{FaultReport, Link, RecoveryReport};
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -95,11 +95,12 @@ impl Log {
 fn names(faults: &[FaultReport]) -> String {
     let mut names = Vec::new();
     for FaultReport { fault, class, .. } in faults {
-        let what = match fault {
-            Fault::PeerRecovery => "the other end's fault".to_owned(),
-            fault => fault.to_string(),
-        };
-        let name = format!("{what} ({}: {})", class.scope.name(), class.recovery.name());
+        // The name that docs/faults.md has a section for.
+        let name = format!(
+            "{fault} ({}: {})",
+            class.scope.name(),
+            class.recovery.name()
+        );
         if !names.contains(&name) {
             names.push(name);
         }

@@ -11,7 +11,7 @@ use super::outgoing::Outgoing;
 use anyhow::{Context, Result, anyhow};
 use bellwire::Device;
 use bellwire::link::pair;
-use bellwire_examples::{Alarm, PeerGone, Progress, Wait};
+use bellwire_examples::{Alarm, PeerGone, Progress, Wait, start};
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
@@ -41,14 +41,15 @@ pub fn transfer(
         gone,
     };
     std::thread::scope(|scope| {
-        let receiver = scope.spawn(move || {
+        let receive = move || {
             let alarm = Alarm::new(gone);
             let mut to = collecting(to);
             let received = ends::receive(incoming, &mut to, wait)?;
             to.flush().context("writing the output")?;
             alarm.disarm();
             Ok(received)
-        });
+        };
+        let receiver = start(scope, receive)?;
         let alarm = Alarm::new(gone);
         let sent = ends::send(outgoing, from, wait, progress);
         if sent.is_ok() {

@@ -330,10 +330,11 @@ impl Cli {
         }
         Ok(match self.mode {
             ModeName::Inline => opened,
-            ModeName::Engine => Device::soft(bellwire::soft::HcaConfig {
+            ModeName::Engine => Device::try_soft(bellwire::soft::HcaConfig {
                 mode: self.mode.mode(),
                 ..Default::default()
-            }),
+            })
+            .map_err(|error| error.to_string())?,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use anyhow::{Result, anyhow};
-use bellwire_examples::{Alarm, PeerGone, pin};
+use bellwire_examples::{Alarm, PeerGone, pin, start};
 use std::sync::atomic::AtomicBool;
 use std::thread::ScopedJoinHandle;
 
@@ -18,8 +18,15 @@ pub fn duo<T: Send>(
 ) -> Result<T> {
     let (leader_cpu, follower_cpu) = machine.cpus;
     std::thread::scope(|scope| {
-        let follower = scope.spawn(move || on_core(follower_cpu, gone, follow));
-        let leader = scope.spawn(move || on_core(leader_cpu, gone, lead));
+        let follower = start(scope, move || on_core(follower_cpu, gone, follow))?;
+        let leader = match start(scope, move || on_core(leader_cpu, gone, lead)) {
+            Ok(leader) => leader,
+            Err(error) => {
+                // The other thread would wait for it.
+                drop(Alarm::new(gone));
+                return Err(error);
+            }
+        };
         let (led, followed) = (join(leader), join(follower));
         // Of two errors the one that is not about the other thread is the cause.
         match (led, followed) {

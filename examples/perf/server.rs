@@ -7,6 +7,7 @@ use bellwire::Device;
 use bellwire::connect::cm::{Listener, Retry};
 use bellwire::fault::outcome::Outcome;
 use bellwire::link::{LinkId, LinkState, Wait};
+use bellwire_examples::start;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +63,7 @@ impl Server {
     pub fn serve_while<R>(&mut self, run: impl FnOnce() -> R) -> Result<R> {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let serving = scope.spawn(|| self.serve(&over));
+            let serving = start(scope, || self.serve(&over))?;
             // Also when `run` panics.
             let end = Over(&over);
             let result = run();

@@ -8,6 +8,7 @@ mod meet;
 mod pair;
 mod progress;
 mod size;
+mod thread;
 mod wait;
 
 pub use cm::{check, expect, route};
@@ -17,4 +18,5 @@ pub use meet::{Left, Listener, Peer, PeerFailed};
 pub use pair::{ALL_ACCESS, End, buffer};
 pub use progress::Progress;
 pub use size::{Size, parse_size};
+pub use thread::start;
 pub use wait::{Alarm, Gone, PeerGone, Wait};
