@@ -387,6 +387,8 @@ typedef enum bw_error {
     // The queue is full, and its completion queue has failed (BW_EVENT_CQ_ERR): no poll reports the
     // requests in flight. Destroy the queue pairs on it, which reports the rest, and create it again.
     BW_ECQFAILED = -39,
+    // The link has no request with this `wr_id`: none was posted, or it was reported or retired.
+    BW_ENOREQUEST = -40,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -944,6 +946,8 @@ typedef enum bw_link_fault {
     // The peer's messages hold more buffers of a set's shared receive queue than one link may:
     // `bw_link_set_init.srq_max_held`.
     BW_RECV_LIMIT_EXCEEDED = 2,
+    // A request in flight was cancelled (`bw_link_cancel`), or has missed a deadline of its own.
+    BW_CANCELLED = 3,
 } bw_link_fault;
 
 // The queue that a request was posted to.
@@ -1097,6 +1101,10 @@ typedef enum bw_doubt {
     BW_DOUBT_PEER_GONE = 5,
     // A local operation that may have been executed before the queue pair stopped.
     BW_DOUBT_LOCAL = 6,
+    // Executed or not: the program cancelled it before an acknowledgement arrived.
+    BW_DOUBT_CANCELLED = 7,
+    // Executed or not: its deadline passed before an acknowledgement arrived.
+    BW_DOUBT_DEADLINE_PASSED = 8,
 } bw_doubt;
 
 // What to do, once the link works again, with a request that did not complete successfully. A request
@@ -1127,6 +1135,19 @@ typedef enum bw_link_state {
     // It could not be recovered: `bw_link_query` gives the reason.
     BW_LINK_GAVE_UP = 4,
 } bw_link_state;
+
+// What became of a call that cancels a request.
+typedef enum bw_cancel {
+    // The request is taken back, at once or at its deadline. Polls report it, once.
+    BW_CANCEL_REQUESTED = 0,
+    // The request has an outcome, which the next polls report. The call changed nothing.
+    BW_CANCEL_COMPLETED = 1,
+    // The request was taken back before, and is not reported yet. The call changed nothing.
+    BW_CANCEL_REPEATED = 2,
+    // A thread recovers the link (BW_RECOVER_IN_THREAD), and takes the request back if it has one of this
+    // `wr_id`.
+    BW_CANCEL_FORWARDED = 3,
+} bw_cancel;
 
 // How a recovery ended.
 typedef enum bw_recovery_end {
@@ -2088,6 +2109,10 @@ typedef struct bw_link_init {
     uint32_t reserved;
 } bw_link_init;
 
+// The handle of a link in a set. Once the link was removed it is of no link: calls with it return
+// BW_ENOLINK, and never reach another link.
+typedef uint64_t bw_link_id;
+
 // How long, and how often, to try to reach the peer of a link. `bw_link_retry_default` fills it.
 // Times are nanoseconds. If attempts fail at once, for instance because nothing listens, further
 // ones follow until the time of all attempts has passed. That time is `attempts` times `step_ns`,
@@ -2106,10 +2131,6 @@ typedef struct bw_link_retry {
     // The longest pause.
     uint64_t longest_ns;
 } bw_link_retry;
-
-// The handle of a link in a set. Once the link was removed it is of no link: calls with it return
-// BW_ENOLINK, and never reach another link.
-typedef uint64_t bw_link_id;
 
 // The outcome of a request posted to a link. Each signalled request, each receive, and each request
 // that did not complete successfully is reported once.
@@ -4091,6 +4112,110 @@ int bw_link_destroy(struct bw_link *link);
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_link_init_default(struct bw_link_init *init, size_t size);
+
+// Takes back each send with this `wr_id` that is not reported. Returns a `bw_cancel`, 0 or more. The polls that follow
+// report the send once. From then on neither this device nor the peer's accesses its memory, here or at the peer,
+// also where the outcome is in doubt.
+//
+// A send that the device has makes the link recover (BW_CANCELLED), because no device gives one request back from a
+// queue. Both ends stop their queue pairs and connect again, which takes some messages between the ends. Other
+// requests in flight, of both ends, are posted again as their `bw_replay` says, or are reported. All requests that
+// are cancelled before the next poll cost one recovery. A send that completes before that poll is reported as
+// executed, and costs none. A send that the link holds while it recovers is not posted again. An unsignalled send
+// that turns out to be executed has no outcome of its own.
+//
+// What may have happened at the peer, by outcome (E: BW_OUTCOME_EXECUTED, N: BW_OUTCOME_NOT_EXECUTED, D:
+// BW_OUTCOME_IN_DOUBT with BW_DOUBT_CANCELLED):
+//
+// - SEND, with or without immediate data: E: its program got the message. N: it did not; a receive there may hold a
+//   part. D does not happen.
+// - SEND_WITH_INV: as SEND. E: the key is invalid. N: the key may be invalid.
+// - WRITE_WITH_IMM: E: data written, and its program was notified. N: it was not notified; the data may be written,
+//   in part or whole. D does not happen.
+// - WRITE: E: data written. N: nothing, or a part. D: not, in part or wholly written.
+// - READ: nothing changes at the peer. N, D: the memory here may hold a part of the data.
+// - Atomics: E: the word changed, and its old value is here. N: it did not change. D: either; the old value is lost.
+// - Bind, local invalidation: the peer is not involved. The doubt is BW_DOUBT_LOCAL.
+//
+// Other reasons of doubt tell more, and stay: BW_DOUBT_RESULT_LOST says that a READ or an atomic was executed. If the
+// peer is lost while the link recovers, the link ends, and the doubt is BW_DOUBT_PEER_GONE. Then packets under way may
+// still change the peer's memory, until its end of the link has noticed.
+//
+// Errors: `BW_ENOREQUEST`, `BW_EENDED` if the link has ended and everything was reported, `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_cancel(struct bw_link *link,
+                   uint64_t wr_id);
+
+// Takes back each receive with this `wr_id` that is not reported, as `bw_link_cancel` does a send. Returns a
+// `bw_cancel`, 0 or more. One that the device has costs a recovery, too. It is reported as BW_OUTCOME_EXECUTED if a
+// message came for it, otherwise as BW_OUTCOME_NOT_EXECUTED. A message under way waits for the next receive; this one's
+// memory may hold a part of it. If its completion was lost with a completion queue it is in doubt.
+//
+// Errors: those of `bw_link_cancel`.
+// Thread: the link's owner.
+int bw_link_cancel_recv(struct bw_link *link,
+                        uint64_t wr_id);
+
+// Gives the send with this `wr_id` a deadline of its own, beside `bw_link_init.request_deadline_ns`. If the send is not
+// reported within `within_ns` nanoseconds of the device's clock, it is taken back as by `bw_link_cancel`. Its doubt, if
+// any, is BW_DOUBT_DEADLINE_PASSED. Returns a `bw_cancel`, 0 or more. Of several sends with this `wr_id` the
+// deadline is of the one posted last. Replaces a deadline set before.
+//
+// A deadline that has passed is found by the checks of polls (`bw_link_init.check_every`). While the link recovers it
+// is found when the request would be posted again. So the request is reported within the time that a recovery may
+// take. Other requests, and the data path, pay nothing for it. The first deadline of a queue allocates memory; the
+// call finds a request that was just posted at once.
+//
+// Errors: those of `bw_link_cancel`, `BW_EMEMORY`.
+// Thread: the link's owner.
+int bw_link_cancel_after(struct bw_link *link,
+                         uint64_t wr_id,
+                         uint64_t within_ns);
+
+// Gives the receive with this `wr_id` a deadline, as `bw_link_cancel_after` does a send. Returns a `bw_cancel`, 0 or
+// more.
+//
+// Errors: those of `bw_link_cancel_after`.
+// Thread: the link's owner.
+int bw_link_cancel_recv_after(struct bw_link *link,
+                              uint64_t wr_id,
+                              uint64_t within_ns);
+
+// Takes back sends of a link of the set, as `bw_link_cancel` does. Returns a `bw_cancel`, 0 or more.
+//
+// Errors: those of `bw_link_cancel`, `BW_ENOLINK`.
+// Thread: the set's owner.
+int bw_link_set_cancel(struct bw_link_set *set,
+                       bw_link_id link,
+                       uint64_t wr_id);
+
+// Takes back receives of a link of the set, as `bw_link_cancel_recv` does. Returns a `bw_cancel`, 0 or more.
+//
+// Errors: those of `bw_link_cancel`, `BW_ENOLINK`; `BW_ENORQ` with `bw_link_set_init.srq_slab`: a receive there is of no
+// link before a message comes for it.
+// Thread: the set's owner.
+int bw_link_set_cancel_recv(struct bw_link_set *set,
+                            bw_link_id link,
+                            uint64_t wr_id);
+
+// Gives a send of a link of the set a deadline, as `bw_link_cancel_after` does. Returns a `bw_cancel`, 0 or more.
+//
+// Errors: those of `bw_link_cancel_after`, `BW_ENOLINK`.
+// Thread: the set's owner.
+int bw_link_set_cancel_after(struct bw_link_set *set,
+                             bw_link_id link,
+                             uint64_t wr_id,
+                             uint64_t within_ns);
+
+// Gives a receive of a link of the set a deadline, as `bw_link_cancel_recv_after` does. Returns a `bw_cancel`, 0 or
+// more.
+//
+// Errors: those of `bw_link_set_cancel_recv`, `BW_EMEMORY`.
+// Thread: the set's owner.
+int bw_link_set_cancel_recv_after(struct bw_link_set *set,
+                                  bw_link_id link,
+                                  uint64_t wr_id,
+                                  uint64_t within_ns);
 
 // Fills `retry`, of `size` bytes, with its size and the defaults:
 // `bw_link_retry_default(&retry, sizeof(retry))`.

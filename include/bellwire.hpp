@@ -1194,6 +1194,18 @@ public:
     {
         return bw_link_wait(get(), wc, max, &how);
     }
+    /* Take back the requests of this wr_id: at once, or if they are not reported in time. Each returns a
+     * bw_cancel, or a code. */
+    int cancel(uint64_t wr_id) noexcept { return bw_link_cancel(get(), wr_id); }
+    int cancel_recv(uint64_t wr_id) noexcept { return bw_link_cancel_recv(get(), wr_id); }
+    int cancel_after(uint64_t wr_id, uint64_t within_ns) noexcept
+    {
+        return bw_link_cancel_after(get(), wr_id, within_ns);
+    }
+    int cancel_recv_after(uint64_t wr_id, uint64_t within_ns) noexcept
+    {
+        return bw_link_cancel_recv_after(get(), wr_id, within_ns);
+    }
     void close(uint32_t timeout_ms) { check(bw_link_close(get(), timeout_ms), "bw_link_close"); }
     /* `report(const bw_link_wc &)` is called for each outcome, and must not throw. Returns how many
      * requests were retired. */
@@ -1324,6 +1336,20 @@ public:
         check(bw_link_set_join_pair(get(), &init, &link, peer_of.get(), &peer_init, &peer),
               "bw_link_set_join_pair");
         return {link, reliable_link(peer)};
+    }
+    /* As of a link. */
+    int cancel(bw_link_id link, uint64_t wr_id) noexcept { return bw_link_set_cancel(get(), link, wr_id); }
+    int cancel_recv(bw_link_id link, uint64_t wr_id) noexcept
+    {
+        return bw_link_set_cancel_recv(get(), link, wr_id);
+    }
+    int cancel_after(bw_link_id link, uint64_t wr_id, uint64_t within_ns) noexcept
+    {
+        return bw_link_set_cancel_after(get(), link, wr_id, within_ns);
+    }
+    int cancel_recv_after(bw_link_id link, uint64_t wr_id, uint64_t within_ns) noexcept
+    {
+        return bw_link_set_cancel_recv_after(get(), link, wr_id, within_ns);
     }
     void close(bw_link_id link, uint32_t timeout_ms)
     {

@@ -99,6 +99,8 @@ pub enum bw_error {
     /// The queue is full, and its completion queue has failed (BW_EVENT_CQ_ERR): no poll reports the
     /// requests in flight. Destroy the queue pairs on it, which reports the rest, and create it again.
     BW_ECQFAILED = -39,
+    /// The link has no request with this `wr_id`: none was posted, or it was reported or retired.
+    BW_ENOREQUEST = -40,
 }
 
 pub(crate) use bw_error::*;
@@ -164,6 +166,7 @@ impl bw_error {
         BW_EINTR
         BW_EWOKEN
         BW_ECQFAILED
+        BW_ENOREQUEST
     }
 
     fn text(self) -> &'static CStr {
@@ -248,6 +251,9 @@ impl bw_error {
             BW_ECQFAILED => {
                 c"the queue is full, and its completion queue has failed: destroy the queue pairs on \
                   it, and create it again"
+            }
+            BW_ENOREQUEST => {
+                c"the link has no request with this wr_id: none was posted, or it was reported"
             }
             BW_EWOKEN => {
                 c"the waits for the object were ended: let them sleep again, or destroy it"

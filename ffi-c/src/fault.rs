@@ -55,6 +55,8 @@ pub enum bw_link_fault {
     /// The peer's messages hold more buffers of a set's shared receive queue than one link may:
     /// `bw_link_set_init.srq_max_held`.
     BW_RECV_LIMIT_EXCEEDED = 2,
+    /// A request in flight was cancelled (`bw_link_cancel`), or has missed a deadline of its own.
+    BW_CANCELLED = 3,
 }
 
 /// The queue that a request was posted to.

@@ -50,7 +50,12 @@ impl World {
             Kind::Read => request.found = memory[place].to_vec(),
             _ => {}
         }
+        // Atomics are not looked at here: see `read_words`.
+        let outcome = request.outcome;
+        assert_eq!(outcome, None, "executed after its report: {request:?}");
         request.executed += 1;
+        let most = request.cancelled.map_or(u32::MAX, |before| before + 1);
+        assert!(request.executed <= most, "posted again: {request:?}");
         if request.executed == 1 {
             // In the order of posting, whatever was posted again.
             let newest = self.newest[id.end].replace(id.index);
@@ -71,6 +76,7 @@ impl World {
     pub fn check(&mut self) {
         for at in 0..2 {
             self.read_words(at);
+            self.ends[at].check_back(usize::MAX);
             self.check_end(at);
         }
         for at in 0..2 {
@@ -115,6 +121,10 @@ impl World {
                 // A READ that was executed leaves nothing.
                 Some(Outcome::Failed(_)) => executed == 0 || request.kind == Kind::Read,
                 Some(Outcome::InDoubt(Doubt::ResultLost)) => executed > 0,
+                Some(Outcome::InDoubt(Doubt::Cancelled)) => request.cancelled.is_some(),
+                Some(Outcome::InDoubt(Doubt::DeadlinePassed)) => {
+                    request.deadline.is_some_and(|at| at <= self.now)
+                }
                 Some(Outcome::InDoubt(_)) => true,
                 // Reported by a later one.
                 None => executed > 0 && !request.signaled(),

@@ -4,15 +4,21 @@ use super::exchange::Slow;
 use super::request::{BLOCK, Id, Kind, MEMORY, REQUESTS, Request, SHARED, opened};
 use bellwire::connect::RemoteMemory;
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::link::{Link, LinkCompletion, LinkError, LinkInit, LinkState};
+use bellwire::link::{Cancel, CancelError, Link, LinkCompletion, LinkError, LinkInit, LinkState};
 use bellwire::memory::{Mapping, Pages};
 use bellwire::queue::Imm;
 use bellwire::wr::SendFlags;
-use bellwire::{ClassLayout, Pd, Region, Slab};
+use bellwire::{Block, ClassLayout, Pd, Region, Slab};
 use bellwire_tests::fixture::{ALL, Random, slab};
+use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Receives have this bit in their identifier, and their number below it.
 const RECEIVE: u64 = 1 << 32;
+
+/// Blocks that came back and are kept, and their bytes.
+const KEPT: usize = 24;
+const LEFT: u8 = 0xee;
 
 /// One end.
 pub struct End {
@@ -29,6 +35,8 @@ pub struct End {
     pub retired: u64,
     /// The last message that came.
     last_message: Option<usize>,
+    /// Blocks that came back, as they were left then: nobody writes to them any more.
+    back: VecDeque<Block<'static>>,
 }
 
 fn memory(pd: &Pd, bytes: usize) -> Region {
@@ -56,6 +64,7 @@ impl End {
             receives: Vec::new(),
             retired: 0,
             last_message: None,
+            back: VecDeque::new(),
         }
     }
 
@@ -117,6 +126,8 @@ impl End {
             executed: 0,
             received: false,
             found: Vec::new(),
+            cancelled: None,
+            deadline: None,
         };
         let block = match inline {
             true => None,
@@ -162,6 +173,7 @@ impl End {
         let block = completion.block.expect("posted with a block");
         if completion.outcome != Outcome::Done {
             assert!(completion.success.is_none());
+            self.keep(block);
             return None;
         }
         let success = completion.success.expect("it was received");
@@ -181,7 +193,7 @@ impl End {
             self.last_message
         );
         self.last_message = Some(id.index);
-        scribble(block);
+        self.keep(block);
         Some(id)
     }
 
@@ -194,6 +206,7 @@ impl End {
             !request.inline,
             "its block: {request:?}"
         );
+        let mut back = None;
         if let Some(block) = completion.block {
             let bytes = &block.as_slice()[..request.length()];
             if !request.kind.has_result() {
@@ -206,16 +219,89 @@ impl End {
                 };
                 assert_eq!(bytes, expected, "a wrong result: {request:?}");
             }
-            scribble(block);
+            back = Some(block);
         }
         if completion.outcome == Outcome::Done {
             let executed = request.executed > 0 || request.kind.is_atomic();
             assert!(executed, "reported as done: {request:?}");
         }
+        if let Some(block) = back {
+            self.keep(block);
+        }
     }
-}
 
-/// What is still under way with a block that came back is seen.
-fn scribble(mut block: bellwire::Block<'static>) {
-    block.as_mut_slice().fill(0xee);
+    /// Keeps a block that came back, and looks whether those before it are as they were left.
+    fn keep(&mut self, mut block: Block<'static>) {
+        block.as_mut_slice().fill(LEFT);
+        self.back.push_back(block);
+        if self.back.len() > KEPT {
+            self.check_back(1);
+        }
+    }
+
+    /// Nobody writes to a block after the report of its request.
+    pub fn check_back(&mut self, count: usize) {
+        let count = count.min(self.back.len());
+        for block in self.back.drain(..count) {
+            let left = block.as_slice().iter().all(|&byte| byte == LEFT);
+            assert!(left, "{}: a block changed after it came back", self.at);
+        }
+    }
+
+    /// Writes to a block that came back.
+    pub fn spoil(&mut self) {
+        let block = self.back.back_mut().expect("one came back");
+        block.as_mut_slice()[7] ^= 1;
+    }
+
+    /// Cancels some requests at random, or gives them deadlines.
+    pub fn cancel(&mut self, random: &mut Random, now: Duration) -> u64 {
+        let mut requested = 0;
+        for _ in 0..1 + random.below(3) {
+            let recv = random.below(4) == 0;
+            let posted = match recv {
+                true => self.receives.len(),
+                false => self.requests.len(),
+            };
+            // Mostly such as are not reported.
+            let back = 1 + random.below(12) as usize;
+            let Some(index) = posted.checked_sub(back) else {
+                continue;
+            };
+            let within = Duration::from_micros(random.below(4000));
+            let wr_id = index as u64;
+            let cancels = random.below(2) == 0;
+            let result = match (recv, cancels) {
+                (false, true) => self.link.cancel(wr_id),
+                (false, false) => self.link.cancel_after(wr_id, within),
+                (true, true) => self.link.cancel_recv(RECEIVE | wr_id),
+                (true, false) => self.link.cancel_recv_after(RECEIVE | wr_id, within),
+            };
+            let (outcome, retires) = match recv {
+                true => (self.receives[index], true),
+                false => {
+                    let request = &self.requests[index];
+                    (request.outcome, request.signaled())
+                }
+            };
+            let right = match result {
+                Ok(Cancel::Requested | Cancel::Completed | Cancel::Repeated) => outcome.is_none(),
+                // What is unsignalled may have been retired.
+                Err(CancelError::NotFound) => outcome.is_some() || !retires,
+                Err(CancelError::Ended(_)) => matches!(self.state(), LinkState::Ended(_)),
+                _ => false,
+            };
+            assert!(right, "{}: {wr_id}: {result:?}, {outcome:?}", self.at);
+            if result == Ok(Cancel::Requested) {
+                requested += 1;
+                if let Some(request) = self.requests.get_mut(index).filter(|_| !recv) {
+                    match cancels {
+                        true => request.cancelled = Some(request.executed),
+                        false => request.deadline = Some(now + within),
+                    }
+                }
+            }
+        }
+        requested
+    }
 }

@@ -9,7 +9,7 @@
 //!
 //! The rules: every request is reported once, and nothing is reported that did not happen; no SEND and
 //! no atomic is executed twice; order is kept; memory is as the journal makes it; every block comes
-//! back; each recovery is within its bound. How many requests stayed in doubt is printed by reason and
+//! back, and is not written to any more; each recovery is within its bound. How many requests stayed in doubt is printed by reason and
 //! operation. On the stand-in for the kernel, which runs in real time, 100 schedules are run.
 
 mod check;
@@ -130,6 +130,7 @@ fn lacking(all: &Tally, least: u64) -> Option<String> {
         ("recoveries", all.recovered),
         ("posted again", all.replayed),
         ("messages at the end", all.talks),
+        ("cancelled", all.cancelled),
         ("received", all.receives),
     ];
     let events = events.map(|(what, count)| (what, count, all.schedules / 2));
@@ -238,7 +239,7 @@ fn a_broken_rule_is_seen() {
     assert!(!seen(&|_| ()), "nothing is wrong");
     let not_executed = Some(Outcome::NotExecuted);
     type Tamper<'a> = (&'a str, &'a dyn Fn(&mut World));
-    let tampers: [Tamper<'_>; 9] = [
+    let tampers: [Tamper<'_>; 10] = [
         ("it was executed", &|world| {
             world.ends[0].requests[0].outcome = not_executed
         }),
@@ -258,6 +259,7 @@ fn a_broken_rule_is_seen() {
             world.ends[0].requests[0].outcome = None
         }),
         ("too much was reported", &|world| world.ends[1].retired += 1),
+        ("a block is written to", &|world| world.ends[0].spoil()),
         ("a message was lost", &|world| {
             world.ends[1].requests[1].received = false
         }),

@@ -11,6 +11,7 @@ use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::link::{Link, LinkError};
 use bellwire::wqe::*;
 use bellwire::wr::{Remote, SendFlags};
+use std::time::Duration;
 
 /// Bytes of a block, and of a place that is written to.
 pub const BLOCK: usize = 256;
@@ -144,6 +145,10 @@ pub struct Request {
     pub received: bool,
     /// What a READ found, when last executed.
     pub found: Vec<u8>,
+    /// How often it had been executed when it was cancelled.
+    pub cancelled: Option<u32>,
+    /// When its deadline passes.
+    pub deadline: Option<Duration>,
 }
 
 impl Request {

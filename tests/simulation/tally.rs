@@ -18,6 +18,8 @@ pub struct Tally {
     pub recovered: u64,
     pub replayed: u64,
     pub talks: u64,
+    /// Requests that were cancelled, or given a deadline, in time.
+    pub cancelled: u64,
     pub longest: Duration,
     /// States at the end of a schedule, before it was closed: how many, and in which schedule first.
     pub states: BTreeMap<String, (u64, u64)>,
@@ -75,6 +77,7 @@ impl Tally {
         self.recovered += other.recovered;
         self.replayed += other.replayed;
         self.talks += other.talks;
+        self.cancelled += other.cancelled;
         self.doubts_executed += other.doubts_executed;
         self.longest = self.longest.max(other.longest);
         for (state, &(count, first)) in &other.states {
@@ -106,6 +109,7 @@ impl Display for Tally {
             recovered,
             replayed,
             talks,
+            cancelled,
             longest,
             ..
         } = self;
@@ -113,8 +117,8 @@ impl Display for Tally {
             f,
             "{schedules} schedules: {faults_ordered} faults ordered, {faults_met} met, {recovered} \
              recoveries, the longest of {longest:?} of the device's time\n\
-             {requests} sends and {receives} receives reported, {replayed} sends posted again, {talks} \
-             times a message at the end"
+             {requests} sends and {receives} receives reported, {replayed} sends posted again, {cancelled} \
+             cancelled or given a deadline, {talks} times a message at the end"
         )?;
         writeln!(f, "\nat the end of the faults:")?;
         for (state, (count, first)) in &self.states {

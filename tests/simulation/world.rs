@@ -34,6 +34,7 @@ pub struct World {
     pub atomics: [u64; 2],
     /// Completions may have been lost with a completion queue.
     pub completions_lost: bool,
+    cancels: bool,
     pub now: Duration,
     pub tally: Tally,
 }
@@ -56,6 +57,8 @@ pub struct Shape {
     dumps: bool,
     request_deadline: Option<Duration>,
     keep_alive: Option<Duration>,
+    /// Whether programs cancel requests, and give them deadlines.
+    cancels: bool,
 }
 
 impl Shape {
@@ -69,6 +72,7 @@ impl Shape {
         dumps: false,
         request_deadline: None,
         keep_alive: None,
+        cancels: false,
     };
 
     pub fn of_seed(seed: u64) -> Self {
@@ -91,6 +95,7 @@ impl Shape {
             dumps: random.below(8) == 0,
             request_deadline: (random.below(4) == 0).then_some(20 * MS),
             keep_alive: [None, None, Some(4 * MS), Some(40 * MS)][random.below(4) as usize],
+            cancels: random.below(2) == 0,
         }
     }
 }
@@ -168,6 +173,7 @@ impl World {
             newest: [None; 2],
             atomics: [0; 2],
             completions_lost: shape.cq_entries != [None; 2],
+            cancels: shape.cancels,
             now: Duration::ZERO,
             tally: Tally::default(),
         };
@@ -290,6 +296,10 @@ impl World {
             }
             let time = Duration::from_micros(self.random.below(20_000));
             self.advance(time);
+        }
+        if self.cancels && self.random.below(6) == 0 {
+            let end = &mut self.ends[at];
+            self.tally.cancelled += end.cancel(&mut self.random, self.now);
         }
         match self.random.below(100) {
             0..35 => self.batch(at),

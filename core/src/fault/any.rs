@@ -45,6 +45,8 @@ pub enum Fault {
     KeepAliveMissed,
     /// The peer's messages hold more receive buffers than one link may.
     RecvLimitExceeded,
+    /// A request in flight was cancelled, or has missed a deadline of its own.
+    Cancelled,
 }
 
 /// The queue that a completed request was posted to.
@@ -175,6 +177,10 @@ impl Fault {
             Self::RecvLimitExceeded => (
                 text!("RECV_LIMIT_EXCEEDED"),
                 text!("The peer's messages hold more receive buffers than one link may."),
+            ),
+            Self::Cancelled => (
+                text!("CANCELLED"),
+                text!("A request in flight was cancelled, or has missed a deadline of its own."),
             ),
         }
     }

@@ -54,6 +54,7 @@ pub const fn classify(fault: Fault) -> Class {
         Fault::DeadlineMissed => DEADLINE_MISSED,
         Fault::KeepAliveMissed => KEEP_ALIVE_MISSED,
         Fault::RecvLimitExceeded => RECV_LIMIT_EXCEEDED,
+        Fault::Cancelled => CANCELLED,
     }
 }
 
@@ -263,5 +264,22 @@ const RECV_LIMIT_EXCEEDED: Class = Class {
     advice: text!(
         "How many messages the peer may have outstanding, against the limit; how long this program holds \
          the buffers."
+    ),
+};
+
+const CANCELLED: Class = Class {
+    scope: Scope::Connection,
+    cause: text!(
+        "The program cancelled a request, or its deadline passed, while the device had it. No device gives one \
+         request back: the queue pair is reset, and the other requests are posted again as their replay policy \
+         says."
+    ),
+    blame: Blame::LocalProgram,
+    retry: Retry::DoesNotApply,
+    execution: Execution::Unknown,
+    recovery: Recovery::ResetQp,
+    advice: text!(
+        "Nothing, if it is rare. Otherwise whether the peer answers in time, and whether the deadlines of \
+         requests leave it the time."
     ),
 };

@@ -26,10 +26,11 @@ const PEER: [Fault; 4] = [
 ];
 /// The number of [`Fault::PeerGaveUp`], which names another fault.
 const PEER_GAVE_UP: i32 = PEER.len() as i32;
-const LINK: [Fault; 3] = [
+const LINK: [Fault; 4] = [
     Fault::DeadlineMissed,
     Fault::KeepAliveMissed,
     Fault::RecvLimitExceeded,
+    Fault::Cancelled,
 ];
 
 /// A fault without its circumstances.
@@ -103,6 +104,7 @@ impl Fault {
             Self::DeadlineMissed => (FaultFamily::Link, 0),
             Self::KeepAliveMissed => (FaultFamily::Link, 1),
             Self::RecvLimitExceeded => (FaultFamily::Link, 2),
+            Self::Cancelled => (FaultFamily::Link, 3),
         }
     }
 

@@ -66,6 +66,7 @@ fn every_fault() -> Vec<Fault> {
         Fault::DeadlineMissed,
         Fault::KeepAliveMissed,
         Fault::RecvLimitExceeded,
+        Fault::Cancelled,
     ]);
     faults
 }

@@ -6,7 +6,7 @@
 //! next request. A CQE is still in its ring while its owner bit is that of its lap.
 
 use super::cq::CompletionQueue;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, MOST_SLOTS};
 use super::naming::Naming;
 use super::recv::RecvQueue;
 use super::send::SendQueue;
@@ -70,7 +70,48 @@ impl Ledger<'_> {
     }
 }
 
+impl Ledger<'_> {
+    /// Visits the requests that are not reported yet, newest first, until `each` returns `false`.
+    ///
+    /// # Safety
+    /// The caller is both poster and poller.
+    unsafe fn unreported(&self, head: u32, mut each: impl FnMut(Past) -> bool) {
+        let (posted, retired) = (self.posted(), self.retired());
+        let mut end = head;
+        while end != retired {
+            let standing = match (end.wrapping_sub(posted) as i32) > 0 {
+                true => Standing::Staged,
+                false => Standing::InFlight,
+            };
+            // A record does not say where the one before it begins. The slots between are left of earlier laps,
+            // and end before.
+            let slots = 1..=MOST_SLOTS.min(end.wrapping_sub(retired));
+            let found = slots.into_iter().find_map(|slots| {
+                // SAFETY: the caller is both poster and poller.
+                let past = unsafe { self.past(end.wrapping_sub(slots), standing) };
+                past.filter(|past| u32::from(past.slots) == slots)
+            });
+            let Some(past) = found else {
+                return;
+            };
+            end = past.counter;
+            if !each(past) {
+                return;
+            }
+        }
+    }
+}
+
 impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
+    /// Passes each request that is not reported yet to `each`, newest first, until that returns `false`.
+    ///
+    /// # Safety
+    /// Nobody polls the queue's completion queue meanwhile.
+    pub unsafe fn unreported(&self, each: impl FnMut(Past) -> bool) {
+        // SAFETY: nobody posts meanwhile, because that takes `&mut self`; the caller guarantees that nobody polls.
+        unsafe { self.recorded().0.unreported(self.counter(), each) }
+    }
+
     /// Passes each request whose entry was not overwritten yet to `each`, oldest first, with the
     /// entry. Requests of an earlier life of the queue are included only where the counters are
     /// contiguous.
@@ -91,6 +132,15 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
 }
 
 impl<D: RecvDoorbell> RecvQueue<'_, D> {
+    /// Passes each receive that is not reported yet to `each`, like [`SendQueue::unreported`].
+    ///
+    /// # Safety
+    /// Nobody polls the queue's completion queue meanwhile.
+    pub unsafe fn unreported(&self, each: impl FnMut(Past) -> bool) {
+        // SAFETY: nobody posts meanwhile, because that takes `&mut self`; the caller guarantees that nobody polls.
+        unsafe { self.recorded().0.unreported(self.counter(), each) }
+    }
+
     /// Passes each receive whose entry was not overwritten yet to `each`, like
     /// [`SendQueue::history`], with its scatter/gather elements.
     ///

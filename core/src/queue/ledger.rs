@@ -21,7 +21,7 @@ mod record;
 pub use record::LedgerSlot;
 pub(super) use {
     flight::{Flight, Located, Taken},
-    record::{Place, Record, Records},
+    record::{MOST_SLOTS, Place, Record, Records},
 };
 
 use super::completion::Unfinished;

@@ -7,6 +7,8 @@
 
 pub mod init;
 
+pub mod cancel;
+
 pub mod cm;
 
 pub mod outcome;

@@ -45,6 +45,10 @@ pub enum bw_doubt {
     BW_DOUBT_PEER_GONE = 5,
     /// A local operation that may have been executed before the queue pair stopped.
     BW_DOUBT_LOCAL = 6,
+    /// Executed or not: the program cancelled it before an acknowledgement arrived.
+    BW_DOUBT_CANCELLED = 7,
+    /// Executed or not: its deadline passed before an acknowledgement arrived.
+    BW_DOUBT_DEADLINE_PASSED = 8,
 }
 
 fn doubt_number(doubt: Doubt) -> bw_doubt {
@@ -56,6 +60,8 @@ fn doubt_number(doubt: Doubt) -> bw_doubt {
         Doubt::CountContradicts => BW_DOUBT_COUNT_CONTRADICTS,
         Doubt::PeerGone => BW_DOUBT_PEER_GONE,
         Doubt::Local => BW_DOUBT_LOCAL,
+        Doubt::Cancelled => BW_DOUBT_CANCELLED,
+        Doubt::DeadlinePassed => BW_DOUBT_DEADLINE_PASSED,
     }
 }
 
@@ -287,7 +293,7 @@ pub extern "C" fn bw_doubt_str(doubt: u32) -> *const c_char {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn bw_doubt_name(doubt: u32) -> *const c_char {
-    const NAMES: [&CStr; 7] = [
+    const NAMES: [&CStr; 9] = [
         c"NONE",
         c"NO_ANSWER",
         c"RESULT_LOST",
@@ -295,6 +301,8 @@ pub extern "C" fn bw_doubt_name(doubt: u32) -> *const c_char {
         c"COUNT_CONTRADICTS",
         c"PEER_GONE",
         c"LOCAL",
+        c"CANCELLED",
+        c"DEADLINE_PASSED",
     ];
     let name = usize::try_from(doubt).ok().and_then(|at| NAMES.get(at));
     name.copied().unwrap_or(c"UNKNOWN").as_ptr()

@@ -283,7 +283,7 @@ fn texts_of_ended_links_are_plain() {
             Fault::RecvLimitExceeded.without_circumstances(),
         )])
         .chain([Fault::DeadlineMissed, Fault::KeepAliveMissed])
-        .chain([Fault::RecvLimitExceeded]);
+        .chain([Fault::RecvLimitExceeded, Fault::Cancelled]);
     for fault in faults {
         is_plain(&EndReason::Fault(fault).to_string());
         for &step in Step::ALL {

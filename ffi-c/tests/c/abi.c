@@ -164,12 +164,17 @@ SAME(BW_FAMILY_LINK, 5);
 SAME(BW_DEADLINE_MISSED, 0);
 SAME(BW_KEEP_ALIVE_MISSED, 1);
 SAME(BW_RECV_LIMIT_EXCEEDED, 2);
+SAME(BW_CANCELLED, 3);
+SAME(BW_CANCEL_REQUESTED, 0);
+SAME(BW_CANCEL_FORWARDED, 3);
 SAME(BW_QUEUE_SRQ, 2);
 SAME(BW_VENDOR_CONNECTX, 1);
 SAME(BW_OUTCOME_EXECUTED, 0);
 SAME(BW_OUTCOME_IN_DOUBT, 3);
 SAME(BW_DOUBT_NONE, 0);
 SAME(BW_DOUBT_LOCAL, 6);
+SAME(BW_DOUBT_CANCELLED, 7);
+SAME(BW_DOUBT_DEADLINE_PASSED, 8);
 SAME(BW_REPLAY_ANYWAY, 2);
 SAME(BW_RECOVER_IN_THREAD, 1);
 SAME(BW_LINK_RECOVERING, 0);
@@ -314,6 +319,7 @@ int main(void)
     EXPECT(strstr(bw_last_error(), "no such device") != NULL);
     EXPECT(strcmp(bw_strerror(BW_EFULL), bw_strerror(BW_ESTATE)) != 0);
     EXPECT(strcmp(bw_error_name(BW_ECQFAILED), "BW_ECQFAILED") == 0);
+    EXPECT(strcmp(bw_error_name(BW_ENOREQUEST), "BW_ENOREQUEST") == 0);
     EXPECT(strcmp(bw_error_name(1), "UNKNOWN") == 0);
 
     /* Structs of a program that is older than the library, and of a newer one. */

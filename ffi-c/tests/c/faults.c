@@ -129,6 +129,7 @@ int main(void)
 
     EXPECT(strcmp(of(BW_FAMILY_LINK, BW_DEADLINE_MISSED).name, "DEADLINE_MISSED") == 0);
     EXPECT(strcmp(of(BW_FAMILY_LINK, BW_KEEP_ALIVE_MISSED).name, "KEEP_ALIVE_MISSED") == 0);
+    EXPECT(strcmp(of(BW_FAMILY_LINK, BW_CANCELLED).name, "CANCELLED") == 0);
 
     /* A completion as it is. */
     bw_wc wc;
@@ -152,7 +153,7 @@ int main(void)
     EXPECT(strcmp(classified(&what).name, "PEER_GAVE_UP") == 0);
 
     /* What cannot be. */
-    what.named_number = BW_RECV_LIMIT_EXCEEDED + 1;
+    what.named_number = BW_CANCELLED + 1;
     refused(&what, BW_EINVAL);
     what.named_family = BW_FAMILY_LINK + 1;
     refused(&what, BW_EINVAL);
@@ -163,7 +164,7 @@ int main(void)
     found = of(BW_FAMILY_LINK, BW_RECV_LIMIT_EXCEEDED);
     EXPECT(strcmp(found.name, "RECV_LIMIT_EXCEEDED") == 0);
     EXPECT(found.recovery == BW_RECOVERY_CLOSE_LINK);
-    what = fault(BW_FAMILY_LINK, BW_RECV_LIMIT_EXCEEDED + 1);
+    what = fault(BW_FAMILY_LINK, BW_CANCELLED + 1);
     refused(&what, BW_EINVAL);
     what = fault(BW_FAMILY_STATUS, 0);
     what.transport = 0;

@@ -468,12 +468,12 @@ static void texts(void)
     EXPECT(strcmp(bw_outcome_name(BW_OUTCOME_NOT_EXECUTED), "NOT_EXECUTED") == 0);
     EXPECT(strcmp(bw_outcome_name(BW_OUTCOME_IN_DOUBT), "IN_DOUBT") == 0);
     EXPECT(strcmp(bw_outcome_name(4), "UNKNOWN") == 0);
-    for (uint32_t number = 0; number < 7; number++) {
+    for (uint32_t number = 0; number < 9; number++) {
         EXPECT(strncmp(bw_doubt_str(number), "not a", 5) != 0 && strlen(bw_doubt_str(number)) > 8);
         for (uint32_t other = 0; other < number; other++)
             EXPECT(strcmp(bw_doubt_str(number), bw_doubt_str(other)) != 0);
     }
-    EXPECT(strcmp(bw_doubt_str(7), "not a doubt of this library") == 0);
+    EXPECT(strcmp(bw_doubt_str(9), "not a doubt of this library") == 0);
     EXPECT(strcmp(bw_doubt_name(BW_DOUBT_NONE), "NONE") == 0);
     EXPECT(strcmp(bw_doubt_name(BW_DOUBT_NO_ANSWER), "NO_ANSWER") == 0);
     EXPECT(strcmp(bw_doubt_name(BW_DOUBT_RESULT_LOST), "RESULT_LOST") == 0);
@@ -481,7 +481,9 @@ static void texts(void)
     EXPECT(strcmp(bw_doubt_name(BW_DOUBT_COUNT_CONTRADICTS), "COUNT_CONTRADICTS") == 0);
     EXPECT(strcmp(bw_doubt_name(BW_DOUBT_PEER_GONE), "PEER_GONE") == 0);
     EXPECT(strcmp(bw_doubt_name(BW_DOUBT_LOCAL), "LOCAL") == 0);
-    EXPECT(strcmp(bw_doubt_name(7), "UNKNOWN") == 0);
+    EXPECT(strcmp(bw_doubt_name(BW_DOUBT_CANCELLED), "CANCELLED") == 0);
+    EXPECT(strcmp(bw_doubt_name(BW_DOUBT_DEADLINE_PASSED), "DEADLINE_PASSED") == 0);
+    EXPECT(strcmp(bw_doubt_name(9), "UNKNOWN") == 0);
 }
 
 int main(void)

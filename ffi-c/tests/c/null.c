@@ -637,6 +637,10 @@ static void link_sets(void)
     NUL(bw_link_set_arm(NULL));
     NUL(bw_link_set_time_left(NULL, &left_ns));
     NUL(bw_link_set_time_left(set, NULL));
+    NUL(bw_link_set_cancel(NULL, id, 1));
+    NUL(bw_link_set_cancel_recv(NULL, id, 1));
+    NUL(bw_link_set_cancel_after(NULL, id, 1, 1));
+    NUL(bw_link_set_cancel_recv_after(NULL, id, 1, 1));
     NUL(bw_link_set_close(NULL, id, 0));
     NUL(bw_link_set_remove(NULL, id));
     NUL(bw_link_set_drain(NULL, 0, NULL, NULL, NULL));
@@ -734,6 +738,10 @@ static void links(void)
     NUL(bw_link_report_fault(NULL, &fault));
     NUL(bw_link_report_fault(link, NULL));
     SIZE(bw_link_report_fault(link, &fault));
+    NUL(bw_link_cancel(NULL, 1));
+    NUL(bw_link_cancel_recv(NULL, 1));
+    NUL(bw_link_cancel_after(NULL, 1, 1));
+    NUL(bw_link_cancel_recv_after(NULL, 1, 1));
     NUL(bw_link_close(NULL, 1));
     NUL(bw_link_drain(NULL, 1, NULL, NULL, NULL));
     NUL(bw_link_destroy(NULL));

@@ -539,6 +539,9 @@ void links()
         EXPECT(reported.wr_id == 1 && reported.byte_len == 8 && reported.opcode == BW_WC_RECV);
         EXPECT(std::strcmp(reinterpret_cast<const char *>(info.addr) + 700, "written") == 0);
         OK(b.post_recv_one(6, sge(1024, 64)));
+        EXPECT(a.cancel(5) == BW_ENOREQUEST && a.cancel_after(5, 1) == BW_ENOREQUEST);
+        EXPECT(b.cancel_recv(1) == BW_ENOREQUEST);
+        EXPECT(b.cancel_recv_after(6, UINT64_MAX) == BW_CANCEL_REQUESTED);
         unsigned left = 0;
         EXPECT(b.drain(SOON, [&](const bw_link_wc &one) {
             EXPECT(one.wr_id == 6 && one.outcome == BW_OUTCOME_NOT_EXECUTED);
@@ -645,6 +648,9 @@ void link_sets()
     EXPECT(std::strcmp(reinterpret_cast<const char *>(info.addr) + 700, "written") == 0);
     OK(set.post_recv_one(link, 6, sge(1024, 64)));
     OK(set.ring_rq(link));
+    EXPECT(set.cancel(link, 5) == BW_ENOREQUEST && set.cancel_after(link, 5, 1) == BW_ENOREQUEST);
+    EXPECT(set.cancel_recv(link, 1) == BW_ENOREQUEST);
+    EXPECT(set.cancel_recv_after(link, 6, UINT64_MAX) == BW_CANCEL_REQUESTED);
     EXPECT(set.post_send_inline(link, 7, "x", 1, 99, BW_REPLAY_NEVER) == BW_EINVAL);
     set.close(second, 1);
     unsigned left = 0;

@@ -102,6 +102,8 @@ struct Met {
     last_done: u64,
     /// Links of which it is not known what was executed.
     unseen: u64,
+    /// Requests that were cancelled or given a deadline, in time.
+    cancelled: u64,
 }
 
 impl Met {
@@ -116,6 +118,7 @@ impl Met {
             talks,
             last_done,
             unseen,
+            cancelled,
         } = self;
         for (all, more) in [
             (recovered, more.recovered),
@@ -127,6 +130,7 @@ impl Met {
             (talks, more.talks),
             (last_done, more.last_done),
             (unseen, more.unseen),
+            (cancelled, more.cancelled),
         ] {
             *all += more;
         }
@@ -232,6 +236,7 @@ fn schedules_of_faults_on_sets() {
             talks,
             last_done,
             unseen,
+            cancelled,
         } = met;
         assert!(unseen < talks / 10, "{unseen}");
         for (what, count) in [
@@ -243,6 +248,7 @@ fn schedules_of_faults_on_sets() {
             ("done", done),
             ("messages at the end", talks),
             ("messages after that", last_done),
+            ("cancelled", cancelled),
         ] {
             assert!(count > wanted / 10, "{what}: {count}");
         }

@@ -79,6 +79,9 @@ impl World {
 
     fn act(&mut self, met: &mut Met) {
         let (side, at) = self.any();
+        if self.random.below(8) == 0 {
+            met.cancelled += self.cancel(side, at);
+        }
         match self.random.below(100) {
             0..35 => {
                 for _ in 0..1 + self.random.below(4) {

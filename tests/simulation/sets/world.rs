@@ -5,8 +5,8 @@ use super::{BLOCK, End, MS, Place, RECEIVE, Side, World};
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::fault::plan::Limits;
 use bellwire::link::{
-    JoinError, Link, LinkCompletion, LinkError, LinkInit, LinkSet, LinkSetInit, LinkSetSrq, NoLink,
-    pair,
+    Cancel, CancelError, JoinError, Link, LinkCompletion, LinkError, LinkInit, LinkSet,
+    LinkSetInit, LinkSetSrq, NoLink, pair,
 };
 use bellwire::queue::PostError;
 use bellwire::wqe::{Send, opcode};
@@ -312,6 +312,55 @@ impl World {
         end.unanswered += usize::from(signaled);
         self.read_journal();
         Ok(())
+    }
+
+    /// Cancels a request at random, or gives it a deadline. Returns how many are taken back.
+    pub(super) fn cancel(&mut self, side: usize, at: usize) -> u64 {
+        let recv = self.random.below(3) == 0;
+        let within = (self.random.below(2) == 0).then(|| {
+            let most = 4 * MS;
+            most.mul_f64(self.random.below(100) as f64 / 100.0)
+        });
+        let back = 1 + self.random.below(6) as usize;
+        let Side { set, srq, ends, .. } = &mut self.sides[side];
+        let end = &mut ends[at];
+        let (outcomes, bit) = match recv {
+            true => (&end.receives, RECEIVE),
+            false => (&end.sends, 0),
+        };
+        // One that was never posted is unknown.
+        let number = outcomes.len().saturating_sub(back);
+        let outcome = outcomes.get(number).copied().flatten();
+        let known = number < outcomes.len();
+        let wr_id = bit | number as u64;
+        let result = match (&mut end.place, set) {
+            (Place::Plain(link), _) => match (recv, within) {
+                (false, None) => link.cancel(wr_id),
+                (false, Some(within)) => link.cancel_after(wr_id, within),
+                (true, None) => link.cancel_recv(wr_id),
+                (true, Some(within)) => link.cancel_recv_after(wr_id, within),
+            },
+            (Place::InSet(id), Some(set)) => match (recv, within) {
+                (false, None) => set.cancel(*id, wr_id),
+                (false, Some(within)) => set.cancel_after(*id, wr_id, within),
+                (true, None) => set.cancel_recv(*id, wr_id),
+                (true, Some(within)) => set.cancel_recv_after(*id, wr_id, within),
+            },
+            _ => unreachable!(),
+        };
+        let retired = !recv && end.signaled.get(number) == Some(&false);
+        let right = match result {
+            Ok(Cancel::Requested | Cancel::Completed | Cancel::Repeated) => {
+                known && outcome.is_none()
+            }
+            Err(CancelError::NotFound) => !known || outcome.is_some() || retired,
+            Err(CancelError::Ended(_)) => true,
+            Err(CancelError::NoRecvQueue) => recv && srq.is_some(),
+            _ => false,
+        };
+        assert!(right, "{side}.{at}: {wr_id:#x}: {result:?}, {outcome:?}");
+        self.say(|| format!("{side}.{at}: cancel {wr_id:#x} {within:?}: {result:?}"));
+        u64::from(result == Ok(Cancel::Requested))
     }
 
     pub(super) fn poll(&mut self, side: usize, limit: usize) -> usize {

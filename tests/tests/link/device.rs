@@ -1,6 +1,7 @@
 //! On the device that `BELLWIRE_VERBS_DEVICE` names: in the guest of `cargo xtask vm` that is Soft-RoCE, on
 //! the stand-in for the kernel a ConnectX device by its rings.
 
+mod cancels;
 mod ip;
 mod sets;
 mod stand_in;

@@ -7,6 +7,7 @@
 //! a ConnectX device.
 
 mod busy;
+mod cancel;
 mod device;
 mod early;
 mod ends;

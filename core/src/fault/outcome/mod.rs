@@ -139,17 +139,35 @@ pub enum Doubt {
     PeerGone,
     /// A local operation that may have been done before the queue pair stopped.
     Local,
+    /// May have been executed: the program cancelled it before an acknowledgement arrived.
+    Cancelled,
+    /// May have been executed: its deadline passed before an acknowledgement arrived.
+    DeadlinePassed,
+}
+
+impl Outcome {
+    /// The outcome of a request that was taken back, for the reason `why`. Evidence that tells what became of the
+    /// request stays as it is; only a missing acknowledgement is explained.
+    #[must_use]
+    pub const fn taken_back(self, why: Doubt) -> Self {
+        match self {
+            Self::InDoubt(Doubt::NoAnswer) => Self::InDoubt(why),
+            told => told,
+        }
+    }
 }
 
 impl Doubt {
     /// Every reason.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::NoAnswer,
         Self::ResultLost,
         Self::PeerLostCount,
         Self::CountContradicts,
         Self::PeerGone,
         Self::Local,
+        Self::Cancelled,
+        Self::DeadlinePassed,
     ];
 
     /// The reason in words.
@@ -165,6 +183,8 @@ impl Doubt {
             Self::Local => {
                 "a local operation that may have been done before the queue pair stopped"
             }
+            Self::Cancelled => "it was cancelled before an acknowledgement came",
+            Self::DeadlinePassed => "its deadline passed before an acknowledgement came",
         }
     }
 }

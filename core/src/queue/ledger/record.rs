@@ -28,7 +28,7 @@ pub struct Record<'m> {
 }
 
 /// Most ring slots of a request: the blocks of the longest send entry.
-const MOST_SLOTS: u32 = 16;
+pub const MOST_SLOTS: u32 = 16;
 
 impl<'m> Record<'m> {
     /// A receive with this counter behind it.

@@ -2,9 +2,11 @@
 
 use super::{keep, keep_all, memory};
 use crate::port::{SendDoorbell, Staged};
-use crate::queue::{Ledger, LedgerSlot, SendQueue, SendQueueInit};
-use crate::wqe::{BASIC_BLOCK, Nop, Rc, SendRing};
+use crate::queue::{Ledger, LedgerSlot, SendQueue, SendQueueInit, Standing};
+use crate::random::Random;
+use crate::wqe::{BASIC_BLOCK, Nop, Rc, Send, SendRing};
 use crate::wr::SendFlags;
+use std::collections::VecDeque;
 use std::vec::Vec;
 
 /// Basic blocks of the ring.
@@ -78,5 +80,54 @@ impl Queue {
     pub fn bytes(&self, counter: u32) -> Option<Vec<u8>> {
         let (head, tail) = self.send.entry(counter)?.bytes();
         Some([head, tail].concat())
+    }
+}
+
+/// Lengths of inline data of requests of one to five blocks, in many laps of the ring.
+#[test]
+fn unreported_requests_are_found_from_the_last_to_the_first() {
+    let mut queue = Queue::new(7);
+    let mut random = Random(1);
+    let mut posted: VecDeque<(u64, u32)> = VecDeque::new();
+    let mut rung = 0;
+    for wr_id in 0..5000 {
+        let data = [0; 256];
+        let counter = queue.send.counter();
+        let length = random.below(256);
+        let (flags, data) = (SendFlags::empty(), &data[..length]);
+        if queue
+            .send
+            .post_inline(wr_id, (), Send {}, data, flags)
+            .is_ok()
+        {
+            posted.push_back((wr_id, counter));
+        } else {
+            rung = posted.len();
+            let done = random.below(posted.len());
+            // It retires those before it.
+            queue.retire(posted[done].1);
+            posted.drain(..=done);
+            rung -= done + 1;
+        }
+        if random.below(3) == 0 {
+            queue.send.ring();
+            rung = posted.len();
+        }
+        let mut found = Vec::new();
+        let most = random.below(8);
+        // SAFETY: nobody polls.
+        unsafe {
+            queue.send.unreported(|past| {
+                found.push((past.wr_id, past.counter, past.standing));
+                found.len() <= most
+            });
+        }
+        let standing = |at| match at < rung {
+            true => Standing::InFlight,
+            false => Standing::Staged,
+        };
+        let all = posted.iter().enumerate().rev();
+        let expected = all.map(|(at, &(wr_id, counter))| (wr_id, counter, standing(at)));
+        assert!(expected.take(most + 1).eq(found));
     }
 }

@@ -109,9 +109,9 @@ impl RecoveryState {
         // Those before it.
         self.carried += programs - u32::from(!own);
         let queue = if failure.is_recv {
-            let receive = repost::receive(queues, counter, wr_id, block, true);
+            let receive = repost::receive(queues, &self.cancels, counter, wr_id, block, true);
             if is_flush(status) {
-                self.receives.push_back(receive);
+                self.keep_receive(receive);
             } else {
                 self.report_outcome(receive.completion(Outcome::Failed(status)));
             }
@@ -119,7 +119,8 @@ impl RecoveryState {
         } else if own {
             WorkQueue::Send(None)
         } else {
-            let pending = repost::pending(queues, counter, wr_id, block, Some(status));
+            let pending =
+                repost::pending(queues, &self.cancels, counter, wr_id, block, Some(status));
             let operation = pending.operation;
             self.in_flight.requests.push_back(pending);
             WorkQueue::Send(Some(operation))
@@ -215,21 +216,24 @@ impl RecoveryState {
         let Some(queues) = &mut self.queues else {
             return;
         };
+        let mut receives = Vec::new();
         for request in unreported {
             match request {
                 Unreported::Send(send) if queues.is_own(send.counter) => {}
                 Unreported::Send(send) => {
+                    let (wr_id, block) = (send.wr_id, send.block);
                     let pending =
-                        repost::pending(queues, send.counter, send.wr_id, send.block, None);
+                        repost::pending(queues, &self.cancels, send.counter, wr_id, block, None);
                     self.in_flight.entries_lost |= pending.rung;
                     self.in_flight.requests.push_back(pending);
                 }
                 Unreported::Recv(lost) => {
                     // It may have been consumed.
                     self.exact = false;
+                    let (wr_id, block) = (lost.wr_id, lost.block);
                     let receive =
-                        repost::receive(queues, lost.counter, lost.wr_id, lost.block, false);
-                    self.receives.push_back(receive);
+                        repost::receive(queues, &self.cancels, lost.counter, wr_id, block, false);
+                    receives.push(receive);
                 }
                 // A message was received into it, and is lost. The buffer goes back to the slab.
                 Unreported::Shared(..) => self.exact = false,
@@ -239,5 +243,9 @@ impl RecoveryState {
             self.exact &= on_srq.end_life();
         }
         queues.renew();
+        self.cancels.renew();
+        receives
+            .into_iter()
+            .for_each(|receive| self.keep_receive(receive));
     }
 }

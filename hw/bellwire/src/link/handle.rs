@@ -58,14 +58,14 @@ pub struct Link {
     /// The completion queue: here exactly while completions go to the program as they are.
     pub(super) cq: Option<Cq>,
     /// Failed completions that a poll found, until the poll ends.
-    failed: Vec<Completion<'static>>,
+    pub(super) failed: Vec<Completion<'static>>,
     /// Empty polls since the exchange and the events were last checked.
     misses: u32,
     check_every: u32,
     /// Polls that found something since then.
     busy_polls: u64,
     check_busy_every: u64,
-    sleep: Option<Sleep>,
+    pub(super) sleep: Option<Sleep>,
     /// Of the process that made it.
     life: Life,
     pub(super) waiters: Waiters,
@@ -186,7 +186,7 @@ impl Link {
     /// Starts a recovery after requests failed.
     #[cold]
     #[inline(never)]
-    fn fails(&mut self) {
+    pub(super) fn fails(&mut self) {
         let _whole = Uncancelled::new();
         let failed = std::mem::take(&mut self.failed);
         self.member.begin(&mut self.cq, failed);
@@ -309,6 +309,9 @@ impl Link {
     fn resume(&mut self) {
         self.member.resume();
         self.place_cq();
+        if self.member.here().is_some_and(|state| state.cancels.wait()) {
+            self.check_next_poll();
+        }
     }
 
     /// Takes the state back from a thread that is done.
@@ -356,6 +359,12 @@ impl Link {
         }
         self.member.resume_panics();
         self.sleep.iter().for_each(Sleep::poll_again);
+    }
+
+    /// Has the next poll check everything.
+    pub(super) fn check_next_poll(&mut self) {
+        self.misses = self.check_every;
+        self.busy_polls = self.check_busy_every;
     }
 
     /// Closes the link: posts are refused from here on. What was posted may continue for `within`, in the

@@ -1,5 +1,6 @@
 //! Send requests whose queue pair failed before their outcome was reported.
 
+use super::cancel::Taking;
 use super::completion::LinkCompletion;
 use bellwire_core::fault::outcome::{
     Consumed, Doubt, Evidence, FirstFailure, Outcome, Replay, Request, Verdict, consumes_receive,
@@ -32,6 +33,8 @@ pub(super) struct Pending {
     pub status: Option<WcStatus>,
     /// Whether the device was notified of it.
     pub rung: bool,
+    /// Whether and when it is taken back.
+    pub taking: Taking,
     /// Its entry in the ring, as it was.
     pub entry: Vec<u8>,
 }
@@ -46,6 +49,10 @@ impl Pending {
         let outcome = match (outcome, doubt) {
             (Outcome::NotExecuted | Outcome::Failed(_), Some(doubt)) => Outcome::InDoubt(doubt),
             _ => outcome,
+        };
+        let outcome = match self.taking.why {
+            Some(why) => outcome.taken_back(why),
+            None => outcome,
         };
         LinkCompletion {
             wr_id: self.wr_id,
@@ -74,11 +81,12 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// Stops replay of requests that connections have failed under for `limit` or longer.
+    /// Stops replay of requests that are taken back, and of those that connections have failed under for `limit` or
+    /// longer.
     pub fn expire(&mut self, now: Duration, limit: Duration) {
         for pending in &mut self.requests {
             let since = pending.before.map_or(now, |before| before.since);
-            if now.saturating_sub(since) >= limit {
+            if pending.taking.is_due(now) || now.saturating_sub(since) >= limit {
                 pending.policy = Replay::Surface;
             }
         }
@@ -161,6 +169,7 @@ mod tests {
             before: None,
             status: Some(WcStatus::WrFlushErr),
             rung: true,
+            taking: Taking::default(),
             entry: Vec::new(),
         }
     }

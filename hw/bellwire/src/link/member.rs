@@ -140,7 +140,8 @@ impl Member {
         }
     }
 
-    /// Checks what the program asks to be watched, while the link works. Returns the fault that was found.
+    /// Checks what the program asks to be watched, or to be taken back, while the link works. Returns the fault that
+    /// was found.
     pub fn check(&mut self, now: Duration) -> Option<Fault> {
         let Self {
             active: Some(active),
@@ -151,6 +152,9 @@ impl Member {
         else {
             return None;
         };
+        if state.cancels.check(&mut active.qp, now) {
+            return Some(Fault::Cancelled);
+        }
         let watch = state.watch.as_mut()?;
         let fault = watch.check(active, *received, now);
         if watch.keep_alive.is_some() {

@@ -150,10 +150,12 @@
 // - `on_srq` is what a link knows of a queue pair that receives from its set's shared receive queue.
 // - `peer` carries messages between the protocol and the `exchange`.
 // - `dispatch` and `event_hook` deliver asynchronous events.
+// - `cancel` takes requests back that the program cancels, or whose deadlines pass.
 // - `watch` finds, while a link works, requests that miss their deadline and a peer that is lost.
 // - `wake` is the descriptor that a program sleeps on.
 
 mod active_queues;
+mod cancel;
 mod completion;
 mod counters;
 mod dispatch;
@@ -182,6 +184,7 @@ mod worker;
 
 #[cfg(doc)]
 use crate::fault::{outcome::Replay, plan::Limits};
+pub use cancel::{Cancel, CancelError};
 pub use completion::{LinkCompletion, LinkEnd, LinkError, Refused};
 pub use counters::Counters;
 pub use dispatch::DeviceEvent;

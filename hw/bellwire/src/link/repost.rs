@@ -4,6 +4,7 @@
 //! recovers: so nothing is copied before something has failed. Receives that are posted during the first
 //! connection overwrite only entries of requests that were reported, which were read when they were.
 
+use super::cancel::{Cancels, Marks, Taking};
 use super::completion::LinkCompletion;
 use super::in_flight::Pending;
 use super::recovering_queues::RecoveringQueues;
@@ -23,6 +24,8 @@ pub(super) struct Receive {
     /// The device reported that it was not consumed, or never had it. Otherwise its completion is
     /// missing.
     pub unconsumed: bool,
+    /// Whether and when it is taken back.
+    pub taking: Taking,
 }
 
 impl Receive {
@@ -33,6 +36,7 @@ impl Receive {
             block: Some(block),
             sges: Vec::new(),
             unconsumed: true,
+            taking: Taking::default(),
         }
     }
 
@@ -47,10 +51,15 @@ impl Receive {
             block: None,
             sges: sges.to_vec(),
             unconsumed: true,
+            taking: Taking::default(),
         }
     }
 
     pub fn completion(self, outcome: Outcome) -> LinkCompletion {
+        let outcome = match self.taking.why {
+            Some(why) => outcome.taken_back(why),
+            None => outcome,
+        };
         LinkCompletion {
             wr_id: self.wr_id,
             opcode: WcOpcode::Recv,
@@ -65,6 +74,7 @@ impl Receive {
 /// Reads back the send whose entry is at `counter`. Call it before anything is posted.
 pub(super) fn pending(
     queues: &mut RecoveringQueues,
+    cancels: &Cancels,
     counter: u32,
     wr_id: u64,
     block: Option<Block<'static>>,
@@ -93,6 +103,7 @@ pub(super) fn pending(
         before: queues.again.get(&counter).copied(),
         status,
         rung,
+        taking: cancels.sends.taking(counter),
         entry,
     }
 }
@@ -100,6 +111,7 @@ pub(super) fn pending(
 /// Reads back the receive whose entry is at `counter`. Call it before anything is posted.
 pub(super) fn receive(
     queues: &mut RecoveringQueues,
+    cancels: &Cancels,
     counter: u32,
     wr_id: u64,
     block: Option<Block<'static>>,
@@ -117,6 +129,7 @@ pub(super) fn receive(
         block,
         sges,
         unconsumed,
+        taking: cancels.receives.taking(counter),
     }
 }
 
@@ -126,6 +139,7 @@ pub(super) fn receive(
 /// Returns the send if the queue refuses it.
 pub(super) fn repost_send(
     queues: &mut RecoveringQueues,
+    sends: &mut Marks,
     pending: Pending,
 ) -> Result<(), (PostError, Pending)> {
     let Some(qp) = &mut queues.qp else {
@@ -148,6 +162,9 @@ pub(super) fn repost_send(
             if let Some(again) = pending.before {
                 queues.again.insert(counter, again);
             }
+            if let Some(at) = pending.taking.deadline {
+                sends.set(counter, at);
+            }
             Ok(())
         }
         Err(rejected) => Err((
@@ -165,13 +182,19 @@ pub(super) fn repost_send(
 ///
 /// # Errors
 /// Returns the receive if the queue refuses it.
-pub(super) fn post_receive(qp: &mut Qp, receive: Receive) -> Result<(), Receive> {
+pub(super) fn post_receive(
+    qp: &mut Qp,
+    receives: &mut Marks,
+    receive: Receive,
+) -> Result<(), Receive> {
     let Receive {
         wr_id,
         block,
         sges,
         unconsumed,
+        taking,
     } = receive;
+    let counter = qp.rq().counter();
     let block = match block {
         Some(block) => qp
             .rq()
@@ -180,10 +203,14 @@ pub(super) fn post_receive(qp: &mut Qp, receive: Receive) -> Result<(), Receive>
         // SAFETY: the poster guaranteed that the memory stays valid until the receive is reported.
         None => unsafe { qp.rq().post(wr_id, &sges) }.map_err(|_| None),
     };
+    if let (Ok(()), Some(at)) = (&block, taking.deadline) {
+        receives.set(counter, at);
+    }
     block.map_err(|block| Receive {
         wr_id,
         block,
         sges,
         unconsumed,
+        taking,
     })
 }

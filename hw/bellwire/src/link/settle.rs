@@ -4,7 +4,7 @@ use super::in_flight::Again;
 use super::repost;
 use super::state::RecoveryState;
 use bellwire_core::fault::Fault;
-use bellwire_core::fault::outcome::{Doubt, Outcome, Replay};
+use bellwire_core::fault::outcome::{Outcome, Replay};
 use bellwire_core::fault::plan::StepResult;
 use bellwire_core::queue::PostError;
 
@@ -34,8 +34,12 @@ impl RecoveryState {
         };
         // They were read together with the requests.
         queues.again.clear();
-        let mut unread = Vec::new();
+        let mut reported = Vec::new();
         while let Some((mut pending, outcome)) = self.again.pop_front() {
+            if pending.taking.is_due(self.now) {
+                reported.push(pending.completion(outcome));
+                continue;
+            }
             if let Outcome::Failed(_) = outcome {
                 // Only once: otherwise it would break every connection.
                 pending.policy = Replay::Surface;
@@ -49,10 +53,10 @@ impl RecoveryState {
             }
             pending.before = Some(known);
             let consumes = pending.consumes();
-            match repost::repost_send(queues, pending) {
+            match repost::repost_send(queues, &mut self.cancels.sends, pending) {
                 Ok(()) => {}
                 Err((PostError::NoEntry, pending)) => {
-                    unread.push(pending.completion(outcome));
+                    reported.push(pending.completion(outcome));
                     continue;
                 }
                 // They were in the queue before, so there is room.
@@ -69,7 +73,7 @@ impl RecoveryState {
             qp.sq().ring();
             queues.rung = qp.sq().rung();
         }
-        unread
+        reported
             .into_iter()
             .for_each(|completion| self.report_outcome(completion));
         StepResult::Done
@@ -120,12 +124,7 @@ impl RecoveryState {
     pub fn report_receives(&mut self) {
         self.receives.append(&mut self.early);
         for receive in std::mem::take(&mut self.receives) {
-            let outcome = if receive.unconsumed {
-                Outcome::NotExecuted
-            } else {
-                Outcome::InDoubt(Doubt::NoAnswer)
-            };
-            self.report_outcome(receive.completion(outcome));
+            self.report_receive(receive);
         }
     }
 }

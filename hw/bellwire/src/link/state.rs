@@ -17,6 +17,7 @@
 //!   connection, because the queue pair keeps the index. If the GID has gone for good, the index is used.
 
 use super::active_queues::{ActiveQueues, done};
+use super::cancel::{Cancels, TakeBack, When};
 use super::completion::LinkCompletion;
 use super::counters::Counters;
 use super::exchange::Exchange;
@@ -76,6 +77,8 @@ pub(super) struct RecoveryState {
     pub receives: VecDeque<Receive>,
     /// Receives posted by the program during the first connection, not yet in the queue pair.
     pub early: VecDeque<Receive>,
+    /// Requests that are taken back.
+    pub cancels: Cancels,
     /// The link has worked once: from then on all posts are refused while it recovers.
     pub opened: bool,
     /// Executed requests without an outcome of their own: the next outcome retires them.
@@ -206,6 +209,7 @@ impl RecoveryState {
             again: VecDeque::new(),
             receives: VecDeque::new(),
             early: VecDeque::new(),
+            cancels: Cancels::default(),
             opened: false,
             carried: 0,
             outbox: VecDeque::new(),
@@ -238,7 +242,9 @@ impl RecoveryState {
 
     /// Whether a poll would find something to do at once.
     pub fn wants_poll(&mut self) -> bool {
-        std::mem::take(&mut self.poll_again) || self.peer.has_more()
+        // While the link recovers the requests are taken back by the recovery.
+        let takes_back = self.queues.is_none() && self.cancels.wait();
+        std::mem::take(&mut self.poll_again) || self.peer.has_more() || takes_back
     }
 
     /// The device time by which the link has to be polled again.
@@ -249,8 +255,13 @@ impl RecoveryState {
 
     /// The device time of the next check of what is watched while the link works.
     pub fn next_check(&self) -> Option<Duration> {
-        let works = self.queues.is_none() && self.protocol.ended().is_none();
-        self.watch.as_ref().filter(|_| works)?.next_check()
+        if self.protocol.recovering() || self.protocol.ended().is_some() {
+            return None;
+        }
+        let works = self.queues.is_none();
+        let watch = self.watch.as_ref().filter(|_| works);
+        let watched = watch.and_then(Watch::next_check);
+        watched.into_iter().chain(self.cancels.next()).min()
     }
 
     /// Time until that deadline, or until the exchange or the device needs attention.
@@ -379,6 +390,15 @@ impl RecoveryState {
             }
             Command::Report(fault) => self.fault(fault, self.pd.device().now()),
             Command::Receive(receive) => self.receive(receive),
+            Command::TakeBack {
+                side,
+                wr_id,
+                within,
+            } => {
+                let at = |within| When::At(self.pd.device().now().saturating_add(within));
+                let when = within.map_or(When::Now, at);
+                let _ = self.take_back(None, &TakeBack { side, wr_id, when });
+            }
         }
     }
 
@@ -422,6 +442,9 @@ impl RecoveryState {
         }
         self.take_events(now);
         self.take_messages(now);
+        if self.has_to_take_back(now) {
+            self.fault(Fault::Cancelled, now);
+        }
         let mut steps_left = self.init.max_steps_per_poll.max(1);
         while steps_left != 0 {
             match self.protocol.next(now) {

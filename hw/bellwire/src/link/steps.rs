@@ -83,6 +83,10 @@ impl RecoveryState {
 
     /// Keeps the record of the queue pair, before the queue pair is used again.
     fn keep_dump(&mut self) {
+        if self.protocol.first() == Some(Fault::Cancelled) {
+            // Nothing failed: a record of a failure is kept.
+            return;
+        }
         if let (Some(options), true) = (self.init.dump, self.protocol.connected())
             && let (Some(queues), Some(cq)) = (&mut self.queues, &mut self.cq)
             && let Some(record) = queues.dump(cq, &options)
@@ -297,9 +301,15 @@ impl RecoveryState {
         let Some(qp) = &mut queues.qp else {
             return StepResult::Done;
         };
+        let mut late = Vec::new();
         for (receives, again) in [(&mut self.receives, true), (&mut self.early, false)] {
-            while let Some(receive) = receives.pop_front() {
-                if let Err(receive) = repost::post_receive(qp, receive) {
+            while let Some(mut receive) = receives.pop_front() {
+                if receive.taking.is_due(self.now) {
+                    late.push(receive);
+                    continue;
+                }
+                if let Err(receive) = repost::post_receive(qp, &mut self.cancels.receives, receive)
+                {
                     // They were in the queue before, or were counted, so there is room.
                     receives.push_front(receive);
                     return StepResult::Failed(Fault::Errno(libc::ENOMEM));
@@ -309,6 +319,8 @@ impl RecoveryState {
         }
         qp.rq().ring();
         queues.receives_posted = true;
+        late.into_iter()
+            .for_each(|receive| self.report_receive(receive));
         StepResult::Done
     }
 

@@ -1,5 +1,6 @@
 //! A recovery in a thread of its own.
 
+use super::cancel::Side;
 use super::early::Room;
 use super::init::{FaultReport, Hook, RecoverIn, RecoveryReport};
 use super::repost::Receive;
@@ -25,6 +26,12 @@ pub(super) enum Command {
     OnRecovered(Hook<RecoveryReport>),
     Report(Fault),
     Receive(Receive),
+    /// The arguments of [`Member::take_back`](super::member::Member::take_back).
+    TakeBack {
+        side: Side,
+        wr_id: u64,
+        within: Option<Duration>,
+    },
 }
 
 /// State shared with the thread.

@@ -5,7 +5,9 @@
 
 use super::QpTransport;
 use crate::provider::{OnCq, RecvDoorbell, SendDoorbell};
-use bellwire_core::queue::{BadRequest, PostError, RecvQueue, Rejected, SendQueue, SendRequest};
+use bellwire_core::queue::{
+    BadRequest, Past, PostError, RecvQueue, Rejected, SendQueue, SendRequest,
+};
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::{Address, Operation, Payload, PayloadLimits, Rc, SendWqe, Supports};
 use bellwire_core::wr::{SendFlags, Sge};
@@ -86,6 +88,15 @@ impl<'q, T: QpTransport> QpSendQueue<'q, T> {
     /// The entry with this counter, as [`SendQueue::entry`] returns it.
     pub fn entry(&self, counter: u32) -> Option<SendWqe<'_>> {
         self.queue.entry(counter)
+    }
+
+    /// Passes the requests that are not reported to `each`, see [`SendQueue::unreported`].
+    ///
+    /// # Safety
+    /// That of [`SendQueue::unreported`].
+    pub(crate) unsafe fn unreported(&self, each: impl FnMut(Past) -> bool) {
+        // SAFETY: the caller keeps the promise of `SendQueue::unreported`.
+        unsafe { self.queue.unreported(each) }
     }
 
     /// Stages a request with inline data, see [`SendQueue::post_inline`].
@@ -260,6 +271,15 @@ impl<'q> QpRecvQueue<'q> {
     /// The entry with this counter, as [`RecvQueue::entry`] returns it.
     pub fn entry(&self, counter: u32) -> Option<impl Iterator<Item = Sge>> {
         self.queue.entry(counter)
+    }
+
+    /// Passes the receives that are not reported to `each`, see [`RecvQueue::unreported`].
+    ///
+    /// # Safety
+    /// That of [`RecvQueue::unreported`].
+    pub(crate) unsafe fn unreported(&self, each: impl FnMut(Past) -> bool) {
+        // SAFETY: the caller keeps the promise of `RecvQueue::unreported`.
+        unsafe { self.queue.unreported(each) }
     }
 
     /// Stages a receive into a block, see [`RecvQueue::post_block`].

@@ -257,12 +257,13 @@ fn families(to: &mut String) {
         fault(to, reported, "");
     }
     to.push_str(
-        "\n## Found by links\n\n`LinkInit::request_deadline` and `keep_alive`, `LinkSetSrq::max_held`; `BW_FAMILY_LINK`.\n\n",
+        "\n## Found by links\n\n`LinkInit::request_deadline` and `keep_alive`, `LinkSetSrq::max_held`, `Link::cancel`; `BW_FAMILY_LINK`.\n\n",
     );
     for found in [
         Fault::DeadlineMissed,
         Fault::KeepAliveMissed,
         Fault::RecvLimitExceeded,
+        Fault::Cancelled,
     ] {
         fault(to, found, "");
     }

@@ -334,3 +334,23 @@ fn a_lost_acknowledgement_is_settled_by_the_count() {
         [Outcome::InDoubt(Doubt::PeerGone); 8]
     );
 }
+
+/// Only a missing acknowledgement is explained: what evidence tells stays.
+#[test]
+fn a_request_that_is_taken_back_keeps_what_is_known_of_it() {
+    for why in [Doubt::Cancelled, Doubt::DeadlinePassed] {
+        let missing = Outcome::InDoubt(Doubt::NoAnswer).taken_back(why);
+        assert_eq!(missing, Outcome::InDoubt(why));
+        let others = Doubt::ALL
+            .into_iter()
+            .filter(|doubt| *doubt != Doubt::NoAnswer);
+        let known = others.map(Outcome::InDoubt).chain([
+            Outcome::Done,
+            Outcome::NotExecuted,
+            Outcome::Failed(WcStatus::RnrRetryExcErr),
+        ]);
+        for told in known {
+            assert_eq!(told.taken_back(why), told);
+        }
+    }
+}

@@ -231,7 +231,7 @@ impl LinkSet {
     }
 
     /// Takes in what the polls of the queues set aside.
-    fn take_aside(&mut self) {
+    pub(super) fn take_aside(&mut self) {
         let mut aside = std::mem::take(&mut self.noted.aside);
         // A stable sort: those of a link stay in order.
         aside.sort_by_key(|(index, _)| *index);
@@ -254,12 +254,13 @@ impl LinkSet {
         let now = device.now();
         let at_once = self.init.links_per_poll.max(1);
         for _ in 0..at_once {
-            let Some(&Reverse((_, id))) = self.timers.peek().filter(|next| next.0.0 <= now) else {
+            let Some(&Reverse((at, id))) = self.timers.peek().filter(|next| next.0.0 <= now) else {
                 break;
             };
             self.timers.pop();
-            if let Some(joined) = self.slots.get_mut(id) {
-                joined.timed = false;
+            if let Some(joined) = self.slots.get_mut(id)
+                && joined.timed.take_if(|timed| *timed == at).is_some()
+            {
                 self.list(id.index());
             }
         }
@@ -451,6 +452,16 @@ impl LinkSet {
         }
     }
 
+    /// Drops entries that do not count, once there are as many as others. An earlier one of the same link has taken their
+    /// place, or the link was removed.
+    pub(super) fn tidy_timers(&mut self) {
+        if self.timers.len() >= 2 * self.slots.len().max(1) {
+            let slots = &self.slots;
+            let counts = |at, id| slots.get(id).is_some_and(|joined| joined.timed == Some(at));
+            (self.timers).retain(|Reverse((at, id))| counts(*at, *id));
+        }
+    }
+
     /// After a link was driven: returns it to the program, if it works, and lists it again, if it does not.
     fn settle(&mut self, index: u32) {
         let Some((id, joined)) = self.slots.at(index) else {
@@ -490,8 +501,10 @@ impl LinkSet {
         let before = std::mem::replace(&mut joined.due, due);
         self.deadlines.replace(id, before, due);
         if let Some(at) = next_check
-            && !std::mem::replace(&mut joined.timed, true)
+            && joined.timed.is_none_or(|timed| at < timed)
         {
+            joined.timed = Some(at);
+            self.tidy_timers();
             self.timers.push(Reverse((at, id)));
         }
         self.list_outcomes(index);

@@ -89,8 +89,9 @@ impl LinkSet {
         }
         let leaving = self.leaving.len() + links;
         room_for(&mut self.leaving, leaving)?;
-        let timers = self.timers.try_reserve(links);
-        timers.map_err(|_| no_memory(links * size_of::<(Duration, LinkId)>()))?;
+        let most = (2 * links).saturating_sub(self.timers.len());
+        let timers = self.timers.try_reserve(most);
+        timers.map_err(|_| no_memory(most * size_of::<(Duration, LinkId)>()))?;
         self.pd.device().links.make_room(self.mailbox, links)
     }
 
@@ -186,7 +187,7 @@ impl LinkSet {
             urgent: true,
             patient: false,
             due: Due::default(),
-            timed: false,
+            timed: None,
             waiting: VecDeque::new(),
             reporting: false,
             noted: LinkState::Recovering,

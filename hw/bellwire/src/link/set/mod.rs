@@ -23,6 +23,7 @@
 //!   If the completion queue failed, or the drain took too long, the count is a lower bound.
 
 mod attention;
+mod cancel;
 mod deadlines;
 mod drive;
 mod held;
@@ -481,11 +482,7 @@ impl LinkSet {
         ] {
             self.slots.tidy(list);
         }
-        if self.timers.len() > 2 * self.slots.capacity() {
-            let slots = &self.slots;
-            self.timers
-                .retain(|Reverse((_, id))| slots.get(*id).is_some());
-        }
+        self.tidy_timers();
         self.end(joined);
         self.finish();
         Ok(())

@@ -12,6 +12,7 @@ use crate::event::{Element, EventType};
 use crate::pinned::collected;
 use bellwire_core::queue::{Completion, NumberSlot, NumberTable};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Completions of other links, and events.
 pub(super) type Found = (Vec<Completion<'static>>, Vec<(EventType, Element)>);
@@ -28,8 +29,8 @@ pub(super) struct Joined {
     pub patient: bool,
     /// When it has to be looked at, while it waits.
     pub due: Due,
-    /// It has an entry in the list of links that are looked at at a time.
-    pub timed: bool,
+    /// Its entry in the list of links that are looked at at a time: later ones of it do not count.
+    pub timed: Option<Duration>,
     /// Completions that were found while another link was driven. Empty while it recovers.
     pub waiting: VecDeque<Completion<'static>>,
     /// It has an entry in the list of links with outcomes to be reported.
