@@ -263,7 +263,7 @@ mod tests {
         let mut ready = all()[1].to_bytes().to_vec();
         ready[23] = 0;
         assert_eq!(Message::from_bytes(&ready), field("epoch", 0));
-        for (family, number) in [(5, 3), (4, 4), (6, 0), (256, 0)] {
+        for (family, number) in [(5, 4), (4, 4), (6, 0), (256, 0)] {
             let mut gave_up = all()[3].to_bytes().to_vec();
             gave_up[16..20].copy_from_slice(&u32::to_be_bytes(family));
             gave_up[20..].copy_from_slice(&u32::to_be_bytes(number));
