@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!            data path: no lock, no system call                 control path: one lock
-//!  ring ──► hca::execute ──► run ──► respond ──┐                lifecycle: create, modify, destroy
+//!  ring ─► short::execute ─► run ──► respond ──┐                lifecycle: create, modify, destroy
 //!               │             │                ├─► receive      slow: wait, retry   fail: flush
 //!               │             └────► datagram ─┘      │         under_lock: window, multicast
 //!            quiesce         mr     qp, turn      srq, cq, copy inject, clock
@@ -17,6 +17,23 @@
 //! execution uses it.
 //!
 //! Requests to another process leave `run` through `remote`; requests from another process arrive there.
+//!
+//! # The way of a request to another process
+//! Out, from `short::execute`:
+//! - a SEND of up to 32 bytes inline, or of up to 12 with immediate data: `remote::short::send_there`;
+//! - other SENDs, and WRITEs with immediate data: `remote::eager`. The packet has the data (`remote::carried`) or, above
+//!   2 KiB, its place (`remote::pulled`, `remote::gather`);
+//! - a WRITE or a READ of one element: `remote::short::write_there` or `one_sided::transfer_there`, without a packet;
+//! - a datagram: `run`, `datagram::send`, `remote::datagram`;
+//! - every other request, and any that these leave: `run`, `remote::requester::step`, `remote::outgoing`.
+//!
+//! In, from a poll's `remote::look` or from the holder of the lock:
+//! - without the lock: `remote::entry` decodes, `remote::unlocked::accepting` checks the queue pair, and
+//!   `receive::deliver` delivers;
+//! - under the lock: `remote::link::read`, `remote::arrival`, `receive`.
+//!
+//! Back: the next packet carries the acknowledgement (`remote::post`), or `remote::acks` sends it. The requester completes
+//! in `remote::unlocked::acknowledge_unlocked` or, under the lock, in `remote::answer`.
 //!
 //! # Words
 //! - **Packet**: the lines of a ring that carry one request, datagram, response or list of acknowledgements to another

@@ -6,11 +6,10 @@ use super::hca::Hca;
 use super::qp::SendWork;
 use super::remote::reach_there;
 use super::respond::usual_place;
-use super::run::{Stop, complete_signaled};
 use super::short::{Current, DATA, TARGET};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::op::opcode;
-use bellwire_core::wqe::{Data, FirstBlock, fm_ce_se};
+use bellwire_core::wqe::{Data, FirstBlock};
 use bellwire_core::wr::{Remote, Sge};
 
 /// What the entry says, and the local memory has been checked.
@@ -31,7 +30,7 @@ impl Hca {
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
         let done = transfer_here(self, work, block);
-        self.transferred(current, done);
+        self.finish(current, done.map(|done| done.bytes()));
     }
 
     /// Executes a WRITE or a READ of another process's memory, if that is mapped here, and leaves the section.
@@ -41,29 +40,7 @@ impl Hca {
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
         let done = transfer_there(self, work, block);
-        self.transferred(current, done);
-    }
-
-    /// Passes the current entry, which takes one block, if it was executed, and completes it if it is signalled;
-    /// otherwise executes it as any other. Leaves the section.
-    #[inline(always)]
-    fn transferred(&self, mut current: Current, done: Option<Transfer>) {
-        let Some(transfer) = done else {
-            return self.execute_any(current.ctx);
-        };
-        let block = current.block;
-        // SAFETY: used before the section is left.
-        let work = unsafe { current.work() };
-        let counter = work.consumer;
-        let (cq, qpn, user_index) = (work.cq, work.qpn, work.user_index);
-        if block.fm_ce_se() & fm_ce_se::SIGNALED != 0 {
-            let bytes = transfer.bytes();
-            if !complete_signaled(cq, qpn, user_index, block.opcode(), counter, bytes) {
-                return self.stop(current.ctx, Stop::Overrun);
-            }
-        }
-        work.consumer = counter.wrapping_add(1);
-        current.ctx.sender.section.leave();
+        self.finish(current, done.map(|done| done.bytes()));
     }
 }
 

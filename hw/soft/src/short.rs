@@ -218,7 +218,7 @@ impl Hca {
         if !wrote_here(self, unsafe { current.work() }, block, last) {
             return self.transfer_here(current);
         }
-        self.finish(current, true);
+        self.finish(current, Some(0));
     }
 
     /// Delivers a SEND within this process, and leaves the section.
@@ -227,18 +227,18 @@ impl Hca {
         let block = current.block;
         // SAFETY: used before the section is left.
         let sent = sent_here(self, unsafe { current.work() }, block, last);
-        self.finish(current, sent);
+        self.finish(current, sent.then_some(0));
     }
 
-    /// Passes the current entry, which takes one block, if it was `executed`, and completes it if it is signalled;
-    /// otherwise executes it as any other. Leaves the section.
+    /// Passes the current entry, which takes one block, if it was executed, and completes it with this byte count if it is
+    /// signalled. `None`: executes it as any other. Leaves the section.
     #[inline(always)]
-    pub(super) fn finish(&self, mut current: Current, executed: bool) {
-        if !executed {
+    pub(super) fn finish(&self, mut current: Current, bytes: Option<u32>) {
+        let Some(bytes) = bytes else {
             return self.execute_any(current.ctx);
-        }
+        };
         if current.block.fm_ce_se() & fm_ce_se::SIGNALED != 0 {
-            return self.complete_one(current);
+            return self.complete_one(current, bytes);
         }
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
@@ -248,13 +248,13 @@ impl Hca {
 
     /// Like [`finish`](Self::finish), for a signalled entry that was executed.
     #[inline(never)]
-    fn complete_one(&self, mut current: Current) {
+    fn complete_one(&self, mut current: Current, bytes: u32) {
         let block = current.block;
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
         let counter = work.consumer;
         let (cq, qpn, user_index) = (work.cq, work.qpn, work.user_index);
-        if !complete_signaled(cq, qpn, user_index, block.opcode(), counter, 0) {
+        if !complete_signaled(cq, qpn, user_index, block.opcode(), counter, bytes) {
             return self.stop(current.ctx, Stop::Overrun);
         }
         work.consumer = counter.wrapping_add(1);

@@ -19,13 +19,13 @@ fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
 }
 
 // From and to registered memory.
-#[library_benchmark(config = limit(390))]
+#[library_benchmark(config = limit(383))]
 #[bench::run(met())]
 fn fabric_write_64_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaWrite { remote }, 64)
 }
 
-#[library_benchmark(config = limit(347))]
+#[library_benchmark(config = limit(364))]
 #[bench::run(met())]
 fn fabric_read_8_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaRead { remote }, 8)

@@ -7,7 +7,7 @@ use bellwire_core::wqe::*;
 use gungraun::{LibraryBenchmarkConfig, library_benchmark, library_benchmark_group};
 use std::hint::black_box;
 
-#[library_benchmark(config = limit(357))]
+#[library_benchmark(config = limit(359))]
 #[bench::run(linked())]
 fn link_write_8_inline_and_poll(mut links: Links) -> Links {
     let remote = links.region.remote(64);
@@ -45,7 +45,7 @@ fn linked() -> Links {
 
 /// Instructions of a request with one link in the set, of which each run has one check of its events in it.
 mod of_one {
-    pub const WRITE: u64 = 506;
+    pub const WRITE: u64 = 508;
     pub const SEND: u64 = 1029;
     pub const SEND_ON_SRQ: u64 = 1738;
 }

@@ -15,7 +15,7 @@ fn soft_write_8_inline(ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(586))]
+#[library_benchmark(config = limit(589))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -36,7 +36,7 @@ fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
 }
 
 // A WRITE and its completion: by the queues themselves, and by a link.
-#[library_benchmark(config = limit(313))]
+#[library_benchmark(config = limit(315))]
 #[bench::run(connected())]
 fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
     let remote = ends.1.region.remote(64);
@@ -56,13 +56,13 @@ fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
 }
 
 // From and to registered memory.
-#[library_benchmark(config = limit(352))]
+#[library_benchmark(config = limit(369))]
 #[bench::run(connected())]
 fn soft_write_64_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaWrite { remote }, 64)
 }
 
-#[library_benchmark(config = limit(317))]
+#[library_benchmark(config = limit(334))]
 #[bench::run(connected())]
 fn soft_read_8_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaRead { remote }, 8)
@@ -90,7 +90,7 @@ fn receiving() -> (End, End) {
 }
 
 // However many queue pairs there are, an operation takes as many instructions: one limit.
-#[library_benchmark(config = limit(322))]
+#[library_benchmark(config = limit(323))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]

@@ -28,26 +28,10 @@ impl Hca {
         // A rewound queue pair has no grant, so that the entry is new.
         // SAFETY: its way is that.
         if !(is_idle(sender, work) && unsafe { wrote::<true>(work, block, last) }) {
-            return self.find_and_write(current, last);
-        }
-        executed_here(sender, work);
-        self.finish(current, true);
-    }
-
-    /// Like [`write_there`](Self::write_there), of memory that has to be looked for. A function of its own, so that the
-    /// other one saves few registers.
-    #[inline(never)]
-    fn find_and_write(&self, mut current: Current, last: LastEntry) {
-        let (block, sender) = (current.block, &current.ctx.sender);
-        // SAFETY: used before the section is left.
-        let work = unsafe { current.work() };
-        let goes = is_idle(sender, work) && is_new(work);
-        // SAFETY: its way is that.
-        if !(goes && unsafe { wrote::<false>(work, block, last) }) {
             return self.transfer_there(current);
         }
         executed_here(sender, work);
-        self.finish(current, true);
+        self.finish(current, Some(0));
     }
 
     /// Sends a SEND of this kind to another process, or of another one that has the same opcode, and leaves the section.
@@ -67,8 +51,9 @@ impl Hca {
             };
         };
         let peer = send.peer();
+        // `run` takes the turn, which the thread keeps if it sends often.
         let Some(to) = peer.writer.held(Thread::current()) else {
-            return self.send_in_turn::<KIND>(current, last);
+            return self.execute_any(ctx);
         };
         // Whatever the reason is, who sends it otherwise finds it.
         if send.through(to).is_err() {
@@ -77,31 +62,8 @@ impl Hca {
         // Orders the packet before the loads, as `light` does: this thread could not hold the turn to send to a peer for which
         // that is a fence.
         compiler_fence(Ordering::SeqCst);
-        self.sent(ctx, peer);
-    }
-
-    /// Like [`send_there`](Self::send_there), where this thread does not hold the turn to send.
-    #[inline(never)]
-    fn send_in_turn<const KIND: u8>(&self, mut current: Current, last: LastEntry) {
-        let (ctx, block) = (current.ctx, current.block);
-        // SAFETY: used before the section is left, and its way is that.
-        let send = unsafe { ShortSend::<KIND>::of(current.work(), ctx, block, last) };
-        if let Some(send) = send
-            && let peer = send.peer()
-            && let Ok(to) = self.sending(peer)
-            && send.through(to).is_ok()
-        {
-            peer.barriers.light();
-            return self.sent(ctx, peer);
-        }
-        self.execute_any(ctx);
-    }
-
-    /// Leaves the section behind an entry that was sent, behind a light barrier.
-    #[inline(always)]
-    fn sent(&self, ctx: &QpCtx, peer: &Peer) {
         ctx.sender.section.leave();
-        // Last, so that the caller calls nothing on its way.
+        // Last, so that this function calls nothing on its way.
         if self.wakes(peer) {
             self.wake_after_send(peer);
         }
@@ -129,7 +91,7 @@ fn executed_here(sender: &Sender, work: &SendWork) {
 /// # Safety
 /// The work's way is [`Way::There`](super::super::gate::Way::There).
 #[inline(always)]
-pub(super) unsafe fn wrote<const KNOWN: bool>(
+pub(super) unsafe fn wrote<const GRANTED: bool>(
     work: &mut SendWork,
     block: FirstBlock<'static>,
     last: LastEntry,
@@ -141,7 +103,7 @@ pub(super) unsafe fn wrote<const KNOWN: bool>(
     // SAFETY: the caller guarantees that there is one.
     let remote = unsafe { work.remote.as_mut().unwrap_unchecked() };
     let flags = AccessFlags::REMOTE_WRITE;
-    direct::reach::<KNOWN>(
+    direct::reach::<GRANTED>(
         remote,
         target,
         bytes.len() as u64,
@@ -173,8 +135,8 @@ pub(in super::super) fn reach_there(work: &mut SendWork, transfer: &Transfer) ->
 }
 
 #[inline(always)]
-fn reach_by<const KNOWN: bool>(remote: &mut Remote, transfer: &Transfer) -> bool {
-    direct::reach::<KNOWN>(
+fn reach_by<const GRANTED: bool>(remote: &mut Remote, transfer: &Transfer) -> bool {
+    direct::reach::<GRANTED>(
         remote,
         transfer.target,
         transfer.len as u64,
