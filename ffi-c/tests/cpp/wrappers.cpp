@@ -593,7 +593,9 @@ void link_sets()
     auto sge = [&](uint32_t offset, uint32_t length) {
         return bw_sge{info.addr + offset, length, info.lkey};
     };
-    auto joined = set.join_pair(bw::link_init(), pd, bw::link_init());
+    auto kept = bw::link_init();
+    kept.dump_entries = 200;
+    auto joined = set.join_pair(kept, pd, bw::link_init());
     const bw_link_id link = joined.first;
     bw::reliable_link &peer = joined.second;
     const bw::tcp_listener listener("127.0.0.1");
@@ -618,6 +620,17 @@ void link_sets()
                 links -= change->second == BW_LINK_READY;
         }
     };
+    unsigned faults = 0, recoveries = 0;
+    set.on_fault(
+        link,
+        [](void *count, const bw_fault *, const bw_class *, uint64_t) { ++*static_cast<unsigned *>(count); },
+        &faults);
+    set.on_recovered(
+        link, [](void *count, const bw_recovery_report *) { ++*static_cast<unsigned *>(count); }, &recoveries);
+    set.set_context(link, &faults);
+    EXPECT(set.context<unsigned>(link) == &faults && set.context<unsigned>(second) == nullptr);
+    const auto server = std::make_pair(std::string("127.0.0.1"), uint32_t{listener.port()});
+    EXPECT(set.peer_addr(second) == server && far.peer_addr().first == server.first);
     ready(2);
     auto fault = bw::sized<bw_fault>();
     fault.family = BW_FAMILY_EVENT;
@@ -626,6 +639,9 @@ void link_sets()
     ready(1);
     EXPECT(set.query(link).epoch == 2 && set.query(second).epoch == 1);
     EXPECT(set.counters(link).recovered == 2);
+    EXPECT(faults == 1 && recoveries >= 1);
+    EXPECT(set.dump(link).find("state RTS") != std::string::npos);
+    EXPECT(set.dump_failure(link).find("QP_FATAL") != std::string::npos);
     OK(set.arm());
     EXPECT(set.fd() >= 0 && set.time_left() == UINT64_MAX);
     auto wait = bw::wait_init();
