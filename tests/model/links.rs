@@ -1,6 +1,7 @@
 //! What may happen to two links, and what has to hold.
 
 use crate::end::Violation;
+use crate::fault::outcome::{Doubt, Outcome};
 use crate::fault::plan::Limits;
 use crate::state::State;
 use crate::world::Disturbance;
@@ -126,6 +127,8 @@ pub enum Fault {
     Exchange(usize, usize),
     /// The next deadline comes before what is under way between the ends.
     Delay,
+    /// The program cancels its oldest request in flight.
+    Cancel(usize),
     /// The program closes the link.
     Close(usize),
     /// Another process takes its place.
@@ -171,6 +174,10 @@ impl Model for Links {
             Property::always("no request is executed twice", |_, state: &State| {
                 never(state, Violation::ExecutedTwice)
             }),
+            Property::always(
+                "no request is executed after it was reported",
+                |_, state: &State| never(state, Violation::ExecutedAfterReport),
+            ),
             Property::always("each step has what it needs", |_, state: &State| {
                 never(state, Violation::OutOfOrder)
             }),
@@ -185,6 +192,11 @@ impl Model for Links {
             ),
             Property::sometimes("links work again after a fault", |_, state: &State| {
                 state.at_rest() && state.world.ended() == [None; 2] && state.recovered()
+            }),
+            Property::sometimes("a cancelled request is in doubt", |model, state: &State| {
+                let all = state.world.ends.iter().flat_map(|end| &end.requests);
+                let doubt = Some(Outcome::InDoubt(Doubt::Cancelled));
+                model.scope.window == 0 || all.into_iter().any(|known| known.outcome == doubt)
             }),
             Property::sometimes("links end", |_, state: &State| {
                 state.at_rest() && state.world.ended() != [None; 2]

@@ -138,6 +138,9 @@ impl State {
                     may(Fault::Step(at, disturbance));
                 }
             }
+            if end.may_cancel().is_some() {
+                may(Fault::Cancel(at));
+            }
             if !end.protocol.closing() {
                 may(Fault::Close(at));
             }
@@ -200,6 +203,10 @@ impl State {
                     end.inbox.truncate(arrive);
                     end.cut = true;
                 }
+            }
+            Fault::Cancel(at) => {
+                let reports = wrong == Some(Wrong::ReportsEarly);
+                self.world.cancel(at, reports);
             }
             Fault::Close(at) => self.world.close(at, Duration::from_millis(700)),
             Fault::Restart(at) => self.world.restart(at),

@@ -11,12 +11,15 @@ pub enum Wrong {
     CountsEarly,
     /// A count that may lack completions is sent as exact.
     CountsLossAsExact,
+    /// A cancelled request is reported while the queue pairs still work.
+    ReportsEarly,
 }
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::CountsEarly => "counts its receives too early",
+            Self::ReportsEarly => "reports cancelled requests too early",
             Self::CountsLossAsExact => "takes a count with losses for exact",
         })
     }
@@ -26,7 +29,11 @@ impl fmt::Display for Wrong {
 pub type Noted = [Option<u64>; 2];
 
 impl Wrong {
-    pub const ALL: [Self; 2] = [Self::CountsEarly, Self::CountsLossAsExact];
+    pub const ALL: [Self; 3] = [
+        Self::CountsEarly,
+        Self::CountsLossAsExact,
+        Self::ReportsEarly,
+    ];
 
     /// Changes what the end `at` has just done: the peer had `sent_before` messages before that.
     pub fn falsify(self, world: &mut World, noted: &mut Noted, at: usize, sent_before: usize) {
@@ -42,6 +49,7 @@ impl Wrong {
         match self {
             Self::CountsEarly => info.consumed = noted[at].unwrap_or(info.consumed),
             Self::CountsLossAsExact => info.exact = true,
+            Self::ReportsEarly => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A model of one end's device, and of what its program posts. It checks each outcome against what was
 //! executed.
 
-use crate::fault::outcome::{Evidence, Outcome, Replay, Request, Verdict, consumes_receive};
+use crate::fault::outcome::{Doubt, Evidence, Outcome, Replay, Request, Verdict, consumes_receive};
 use crate::fault::plan::{End as RecoveryEnd, Limits, Setup};
 use crate::fault::{EventType, Fault};
 use crate::link::{Message, Protocol};
@@ -19,6 +19,8 @@ pub enum Violation {
     FalseOutcome,
     /// The peer executed a request twice.
     ExecutedTwice,
+    /// The peer executed a request after it was reported.
+    ExecutedAfterReport,
     /// A recovery, or a close, has not ended within its limits.
     TooLate,
     /// A step was to be taken out of its order.
@@ -50,6 +52,8 @@ pub struct Sent {
 pub struct Known {
     pub executed: u32,
     pub outcome: Option<Outcome>,
+    /// The program has cancelled it.
+    pub cancelled: bool,
 }
 
 /// A request under way to the peer: the PSN of its queue pair, and its place on the connection.
@@ -183,6 +187,7 @@ impl End {
         let Known {
             executed,
             outcome: earlier,
+            ..
         } = self.requests[id];
         self.must(earlier.is_none(), Violation::ReportedTwice);
         let is_true = match outcome {
@@ -192,6 +197,23 @@ impl End {
         };
         self.must(is_true, Violation::FalseOutcome);
         self.requests[id].outcome = Some(outcome);
+    }
+
+    /// The request that is not acknowledged, and that the program has not cancelled: the oldest one.
+    pub fn may_cancel(&self) -> Option<usize> {
+        let in_flight = self.sent.get(self.acked..)?;
+        let mut ids = in_flight.iter().map(|sent| sent.id);
+        ids.find(|id| !self.requests[*id].cancelled)
+    }
+
+    /// Whether a request on a connection that works has to be taken back.
+    pub fn takes_back(&self) -> bool {
+        let in_flight = self.sent.get(self.acked..).unwrap_or_default();
+        matches!(self.qp, Qp::Connected(_))
+            && !self.protocol.recovering()
+            && in_flight
+                .iter()
+                .any(|sent| self.requests[sent.id].cancelled)
     }
 
     /// Determines the outcomes of what is in flight; returns the requests to post again.
@@ -218,11 +240,17 @@ impl End {
         self.must(possible, Violation::FalseOutcome);
         let mut again = Vec::new();
         for (sent, request) in in_flight.iter().zip(&asked) {
-            if verdict.replays(request, policy) {
+            let cancelled = self.requests[sent.id].cancelled;
+            if !cancelled && verdict.replays(request, policy) {
                 self.must(!sent.executed, Violation::ExecutedTwice);
                 again.push((sent.id, sent.operation));
             } else {
-                self.report(sent.id, verdict.of(request));
+                let outcome = verdict.of(request);
+                let outcome = match cancelled {
+                    true => outcome.taken_back(Doubt::Cancelled),
+                    false => outcome,
+                };
+                self.report(sent.id, outcome);
             }
         }
         (self.sent, self.acked, self.next) = (Vec::new(), 0, 0);

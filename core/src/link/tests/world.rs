@@ -2,7 +2,7 @@
 //! Nothing here is left to chance: whoever drives it decides what happens, and when.
 
 use super::end::{End, Packet, Qp, Sent, Violation};
-use crate::fault::outcome::{Outcome, Replay, consumes_receive};
+use crate::fault::outcome::{Doubt, Outcome, Replay, consumes_receive};
 use crate::fault::plan::{Limits, Step, StepResult};
 use crate::fault::{Errno, Fault, WcStatus, WorkQueue};
 use crate::link::{Action, ConnInfo, Endpoint, LinkEnd, LocalInfo, PeerLoss};
@@ -76,6 +76,18 @@ impl World {
         };
     }
 
+    /// The program cancels the oldest request that it may. `reports`: it is reported at once, which is wrong.
+    pub fn cancel(&mut self, at: usize, reports: bool) {
+        let end = &mut self.ends[at];
+        let Some(id) = end.may_cancel() else {
+            return;
+        };
+        end.requests[id].cancelled = true;
+        if reports {
+            end.report(id, Outcome::InDoubt(Doubt::Cancelled));
+        }
+    }
+
     pub fn close(&mut self, at: usize, within: Duration) {
         let (now, end) = (self.now, &mut self.ends[at]);
         if end.protocol.ended().is_none() && !end.protocol.closing() {
@@ -114,6 +126,9 @@ impl World {
         let (now, end) = (self.now, &mut self.ends[at]);
         if let Some(fault) = end.protocol.peer_fault() {
             end.protocol.fault(fault, now);
+        }
+        if end.takes_back() {
+            end.protocol.fault(Fault::Cancelled, now);
         }
         let action = end.protocol.next(now);
         let mut progress = Progress::Acted;
@@ -278,6 +293,9 @@ impl World {
             reported != Some(Outcome::NotExecuted),
             Violation::FalseOutcome,
         );
+        // Of a peer that is gone nobody knows when it stops.
+        let unknown = matches!(reported, None | Some(Outcome::InDoubt(Doubt::PeerGone)));
+        end.must(unknown, Violation::ExecutedAfterReport);
         if let Some(sent) = end.sent.get_mut(place) {
             sent.executed = true;
         }
