@@ -286,7 +286,7 @@ impl End {
             };
             let right = match result {
                 Ok(Cancel::Requested | Cancel::Completed | Cancel::Repeated) => outcome.is_none(),
-                // What is unsignalled may have been retired.
+                // An unsignalled request may have been retired.
                 Err(CancelError::NotFound) => outcome.is_some() || !retires,
                 Err(CancelError::Ended(_)) => matches!(self.state(), LinkState::Ended(_)),
                 _ => false,

@@ -382,7 +382,7 @@ fn unsignalled() {
     world.all_reported([0, 0]);
 }
 
-/// The link closes, and waits for what was posted: what is cancelled is not waited for.
+/// The link closes, and waits for its requests, but not for a cancelled one.
 #[test]
 fn while_the_link_closes() {
     let mut world = World::with(&patient());
@@ -475,7 +475,7 @@ fn a_busy_link_takes_them_back() {
     world.a.posted -= 1;
     while world.a.log.is_empty() {
         world.a.poll();
-        // The peer looks at its exchange seldom.
+        // The peer rarely looks at its exchange.
         world.b.link.report(LinkFault::PeerRecovery);
         world.b.poll();
     }

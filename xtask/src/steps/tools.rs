@@ -313,7 +313,7 @@ fn parts(workspace: &Workspace) -> Result<Vec<Tool>> {
     Ok(parts)
 }
 
-/// What is installed by cargo.
+/// The programs that cargo installs.
 fn programs(workspace: &Workspace) -> Vec<Tool> {
     let mut programs = vec![cargo_hack(), mdbook()];
     programs.extend(gungraun_runner(workspace));

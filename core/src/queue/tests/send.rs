@@ -85,7 +85,7 @@ impl Queue {
 
 /// Lengths of inline data of requests of one to five blocks, in many laps of the ring.
 #[test]
-fn unreported_requests_are_found_from_the_last_to_the_first() {
+fn unreported_requests_come_from_the_last_to_the_first() {
     let mut queue = Queue::new(7);
     let mut random = Random(1);
     let mut posted: VecDeque<(u64, u32)> = VecDeque::new();

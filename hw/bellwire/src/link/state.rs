@@ -253,7 +253,7 @@ impl RecoveryState {
         protocol.into_iter().chain(self.next_check()).min()
     }
 
-    /// The device time of the next check of what is watched while the link works.
+    /// The device time of the next check while the link works.
     pub fn next_check(&self) -> Option<Duration> {
         if self.protocol.recovering() || self.protocol.ended().is_some() {
             return None;

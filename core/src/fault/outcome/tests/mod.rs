@@ -337,7 +337,7 @@ fn a_lost_acknowledgement_is_settled_by_the_count() {
 
 /// Only a missing acknowledgement is explained: what evidence tells stays.
 #[test]
-fn a_request_that_is_taken_back_keeps_what_is_known_of_it() {
+fn a_request_that_is_taken_back_keeps_its_outcome() {
     for why in [Doubt::Cancelled, Doubt::DeadlinePassed] {
         let missing = Outcome::InDoubt(Doubt::NoAnswer).taken_back(why);
         assert_eq!(missing, Outcome::InDoubt(why));

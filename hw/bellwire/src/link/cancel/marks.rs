@@ -104,7 +104,7 @@ pub(in super::super) struct Marks {
 }
 
 impl Marks {
-    /// What is known of the request at this counter.
+    /// The deadline and the cancellation of the request at this counter.
     pub fn taking(&self, counter: u32) -> Taking {
         let slot = counter as usize & self.deadlines.len().wrapping_sub(1);
         let deadline = self.deadlines.get(slot).filter(|(at, _)| *at == counter);

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 /// Requests that an order has found.
 #[derive(Clone, Copy, Debug, Default)]
-struct Found {
+struct Matches {
     changed: bool,
     before: bool,
 }
 
-impl Found {
+impl Matches {
     /// Notes a request. Returns whether there may be others.
     fn note(&mut self, changed: bool, when: When) -> bool {
         self.changed |= changed;
@@ -42,7 +42,7 @@ impl Cancels {
         qp: &mut Qp,
         is_own: impl Fn(u32) -> bool,
         order: &TakeBack,
-        found: &mut Found,
+        found: &mut Matches,
     ) {
         let marks = self.of(order.side);
         let each = |past: Past| {
@@ -69,11 +69,11 @@ impl Pending {
     }
 }
 
-/// Takes in an order for requests in a list of the link, the last one first. Returns those that are taken out of it.
+/// Takes in an order for requests in a list of the link, the last one first. Returns the requests that leave the list.
 fn order_in<T>(
     list: &mut VecDeque<T>,
     order: &TakeBack,
-    found: &mut Found,
+    found: &mut Matches,
     parts: impl Fn(&mut T) -> (u64, &mut Taking),
 ) -> Vec<T> {
     let mut out = Vec::new();
@@ -105,7 +105,7 @@ impl RecoveryState {
         if order.side == Side::Receive && self.on_srq.is_some() {
             return Err(CancelError::NoRecvQueue);
         }
-        let mut found = Found::default();
+        let mut found = Matches::default();
         let when = order.when;
         if when != When::Now {
             let queues = self
@@ -148,7 +148,7 @@ impl RecoveryState {
         &mut self,
         active: Option<&mut ActiveQueues>,
         order: &TakeBack,
-        found: &mut Found,
+        found: &mut Matches,
     ) {
         let Self {
             cancels,
@@ -168,9 +168,9 @@ impl RecoveryState {
         }
     }
 
-    /// Sends that the link holds while it recovers. Those that are not settled yet stay until they are: the peer's
-    /// count says what became of them.
-    fn order_sends(&mut self, order: &TakeBack, found: &mut Found) {
+    /// Sends that the link holds while it recovers. A send that is not settled yet stays until it is: the peer's count
+    /// says whether it was executed.
+    fn order_sends(&mut self, order: &TakeBack, found: &mut Matches) {
         for pending in self.in_flight.requests.iter_mut().rev() {
             if found.is_done(order.when) {
                 return;
@@ -191,7 +191,7 @@ impl RecoveryState {
     fn order_receives(
         &mut self,
         order: &TakeBack,
-        found: &mut Found,
+        found: &mut Matches,
         list: impl Fn(&mut Self) -> &mut VecDeque<Receive>,
     ) {
         let taken = order_in(list(self), order, found, |receive| {
