@@ -75,6 +75,9 @@ impl Chance {
 
     /// Moves a request to the peer, or executes one there. Returns `false` if there is none.
     pub fn transfer(&mut self, at: usize) -> bool {
+        if self.chaos && self.ends[at].may_cancel().is_some() && self.one_in(16) {
+            self.cancel(at, false);
+        }
         let wait = self.chaos && self.one_in(2);
         let done = self.transmit(at) && wait || self.execute(at);
         if !self.ends[at].acknowledgement() {
