@@ -1,12 +1,13 @@
-//! `ibv_rc_pingpong` without verbs: RoCE v2 from an ordinary UDP socket, with a device at the other end, or with this
-//! program.
+//! rdma-core's `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong` without verbs: RoCE v2 from an ordinary UDP
+//! socket. The other end is a device, or this program.
 //!
 //!     roce_pingpong LOCAL-ADDRESS                       waits for the other end
 //!     roce_pingpong LOCAL-ADDRESS --peer PEER-ADDRESS   begins
 //!
-//! The other end is `ibv_rc_pingpong -g INDEX [LOCAL-ADDRESS]` with the same sizes. It shows how a program drives the
+//! The other end is `ibv_rc_pingpong -g INDEX [LOCAL-ADDRESS]`, or its like, with the same sizes. It shows how a program drives the
 //! protocol: packets, time and memory in; packets, timers and completions out.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -18,10 +19,11 @@ use bellwire_core::wr::WcStatus;
 use bellwire_roce::icrc::{self, Addresses, Flow};
 use bellwire_roce::packet::{MAX_HEADER, PORT, Packet, padding};
 use bellwire_roce::{
-    Access, Arrival, Atomic, Extra, Payload, Psn, Range, Refusal, Request, Requester,
-    RequesterAttr, Responder, ResponderAttr, Results, Target, Transmit, Unplaceable, Verb,
+    Access, Arrival, Atomic, Datagram, Extra, Payload, Psn, Range, Refusal, Request, Requester,
+    RequesterAttr, Responder, ResponderAttr, Results, Span, Target, Transmit, UcReceiver, UcSender,
+    Unplaceable, Verb,
 };
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 #[derive(Parser)]
 struct Options {
@@ -30,6 +32,9 @@ struct Options {
     /// The other end, if that waits
     #[arg(long)]
     peer: Option<IpAddr>,
+    /// The transport
+    #[arg(short, long, value_enum, default_value_t = Transport::Rc)]
+    transport: Transport,
     /// Messages each way
     #[arg(short = 'n', long, default_value_t = 1000)]
     iters: u32,
@@ -43,6 +48,19 @@ struct Options {
     #[arg(short, long, default_value_t = 18515)]
     port: u16,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    /// Reliable connection
+    Rc,
+    /// Unreliable connection
+    Uc,
+    /// Unreliable datagrams, of up to the path MTU
+    Ud,
+}
+
+/// The Q_Key of rdma-core's example.
+const QKEY: u32 = 0x1111_1111;
 
 /// What one end tells the other: the text of rdma-core's examples.
 struct Endpoint {
@@ -194,6 +212,151 @@ fn addresses(source: IpAddr, destination: IpAddr) -> Addresses {
     }
 }
 
+/// The queues of one end.
+enum Queues {
+    Rc(Box<Requester>, Box<Responder>),
+    Uc(UcSender, UcReceiver, u32),
+    /// Both ends, the requests to send, and how many were sent.
+    Ud([u32; 2], VecDeque<Request>, u32),
+}
+
+impl Queues {
+    fn new(
+        options: &Options,
+        mtu: Mtu,
+        here: &Endpoint,
+        there: &Endpoint,
+    ) -> Result<Self, Box<dyn Error>> {
+        let dest_qp = there.qp_num;
+        let (sq_psn, rq_psn) = (Psn::new(here.psn), Psn::new(there.psn));
+        let requester = RequesterAttr {
+            dest_qp,
+            mtu,
+            sq_psn,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 1,
+        };
+        let responder = ResponderAttr {
+            dest_qp,
+            mtu,
+            rq_psn,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: 12,
+        };
+        Ok(match options.transport {
+            Transport::Rc => Self::Rc(
+                Requester::new(&requester, 16)?.into(),
+                Responder::new(&responder)?.into(),
+            ),
+            Transport::Uc => Self::Uc(
+                UcSender::new(dest_qp, mtu, sq_psn, 16)?,
+                UcReceiver::new(mtu, rq_psn),
+                0,
+            ),
+            Transport::Ud if options.size > mtu.bytes() => {
+                return Err("a datagram is not longer than the path MTU".into());
+            }
+            Transport::Ud => Self::Ud([here.qp_num, dest_qp], VecDeque::new(), 0),
+        })
+    }
+
+    fn post(&mut self, request: Request) -> Result<(), String> {
+        match self {
+            Self::Rc(requester, _) => requester
+                .post(request)
+                .map_err(|refused| format!("a request is refused: {refused:?}")),
+            Self::Uc(sender, ..) => sender
+                .post(request)
+                .map_err(|request| format!("a request is refused: {request:?}")),
+            Self::Ud(_, requests, _) => {
+                requests.push_back(request);
+                Ok(())
+            }
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Duration) -> Option<Transmit> {
+        match self {
+            Self::Rc(requester, responder) => {
+                (requester.poll_transmit(now)).or_else(|| responder.poll_transmit())
+            }
+            Self::Uc(sender, _, completed) => {
+                let (transmit, ended) = sender.poll_transmit()?;
+                *completed += u32::from(ended.is_some());
+                Some(transmit)
+            }
+            Self::Ud([src_qp, dest_qp], requests, sent) => {
+                let Request { id, length, .. } = requests.pop_front()?;
+                let datagram = Datagram {
+                    dest_qp: *dest_qp,
+                    src_qp: *src_qp,
+                    qkey: QKEY,
+                    psn: Psn::new(*sent),
+                    imm: None,
+                    solicited: false,
+                };
+                *sent += 1;
+                let (offset, header) = (0, datagram.header());
+                let span = Span { offset, length };
+                let payload = Payload::Request { id, span };
+                Some(Transmit { header, payload })
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        match self {
+            Self::Rc(requester, _) => requester.poll_timeout(),
+            _ => None,
+        }
+    }
+
+    fn receive(
+        &mut self,
+        packet: &Packet<'_>,
+        now: Duration,
+        memory: &mut Memory,
+    ) -> Result<(), String> {
+        let received = match self {
+            Self::Rc(_, responder) if packet.header.bth.operation.is_request() => {
+                responder.receive(packet, memory)
+            }
+            Self::Rc(requester, _) => {
+                requester.receive(packet, now, memory);
+                Ok(())
+            }
+            Self::Uc(_, receiver, _) => receiver.receive(packet, memory),
+            Self::Ud(..) if Datagram::of(packet, QKEY).is_some() => {
+                memory.arrived += 1;
+                Target::place(memory, 0, packet.payload)
+            }
+            Self::Ud(..) => Ok(()),
+        };
+        received.map_err(|refusal| format!("a request failed: {refusal:?}"))
+    }
+
+    /// Requests that have succeeded since the last call.
+    fn completed(&mut self, now: Duration) -> Result<u32, String> {
+        let requester = match self {
+            Self::Rc(requester, _) => requester,
+            Self::Uc(_, _, completed) | Self::Ud(_, _, completed) => {
+                return Ok(std::mem::take(completed));
+            }
+        };
+        requester.handle_timeout(now);
+        let mut completed = 0;
+        while let Some(completion) = requester.poll_completion() {
+            if completion.status != WcStatus::Success {
+                return Err(format!("request {}: {}", completion.id, completion.status));
+            }
+            completed += 1;
+        }
+        Ok(completed)
+    }
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let mtu = (1..=5)
@@ -228,25 +391,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         there
     };
 
-    let mut requester = Requester::new(
-        &RequesterAttr {
-            dest_qp: there.qp_num,
-            mtu,
-            sq_psn: Psn::new(here.psn),
-            timeout: 14,
-            retry_cnt: 7,
-            rnr_retry: 7,
-            max_rd_atomic: 1,
-        },
-        16,
-    )?;
-    let mut responder = Responder::new(&ResponderAttr {
-        dest_qp: there.qp_num,
-        mtu,
-        rq_psn: Psn::new(there.psn),
-        max_dest_rd_atomic: 1,
-        min_rnr_timer: 12,
-    })?;
+    let mut queues = Queues::new(&options, mtu, &here, &there)?;
     let message: Vec<_> = (0..options.size).map(|at| at as u8).collect();
     let mut memory = Memory {
         receives: 500,
@@ -273,11 +418,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             memory.arrived
         };
         while sent < turn.min(options.iters) {
-            let posted = requester.post(request(sent.into()));
-            posted.map_err(|refused| format!("a request is refused: {refused:?}"))?;
+            queues.post(request(sent.into()))?;
             sent += 1;
         }
-        while let Some(transmit) = requester.poll_transmit(begun.elapsed()) {
+        while let Some(transmit) = queues.poll_transmit(begun.elapsed()) {
             let payload = match transmit.payload {
                 Payload::Request { span, .. } => {
                     &message[span.offset as usize..(span.offset + span.length) as usize]
@@ -286,10 +430,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             };
             wire.send(&transmit, payload)?;
         }
-        while let Some(transmit) = responder.poll_transmit() {
-            wire.send(&transmit, &[])?;
-        }
-        let until = requester.poll_timeout().unwrap_or(Duration::MAX);
+        let until = queues.poll_timeout().unwrap_or(Duration::MAX);
         let wait = until
             .saturating_sub(begun.elapsed())
             .min(Duration::from_millis(50));
@@ -311,12 +452,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 if packet.header.bth.dest_qp != here.qp_num {
                     continue;
                 }
-                if packet.header.bth.operation.is_request() {
-                    let received = responder.receive(&packet, &mut memory);
-                    received.map_err(|refusal| format!("a request failed: {refusal:?}"))?;
-                } else {
-                    requester.receive(&packet, begun.elapsed(), &mut memory);
-                }
+                queues.receive(&packet, begun.elapsed(), &mut memory)?;
                 memory.receives = memory.receives.max(100);
                 quiet = 0;
             }
@@ -325,18 +461,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             Err(error) => return Err(error.into()),
         }
-        requester.handle_timeout(begun.elapsed());
-        while let Some(completion) = requester.poll_completion() {
-            if completion.status != WcStatus::Success {
-                return Err(format!("request {}: {}", completion.id, completion.status).into());
-            }
-            completed += 1;
-        }
+        completed += queues.completed(begun.elapsed())?;
     }
     if memory.received != message && memory.received.iter().any(|byte| *byte != 0) {
         return Err("the last message has other bytes".into());
     }
     println!("{completed} messages of {} bytes each way", options.size);
-    println!("{:?}\n{:?}", requester.counters(), responder.counters());
+    if let Queues::Rc(requester, responder) = &queues {
+        println!("{:?}\n{:?}", requester.counters(), responder.counters());
+    }
     Ok(())
 }

@@ -20,6 +20,7 @@
 //! | [`icrc`] | the checksum, which covers the IP header, too |
 //! | [`Requester`], [`Responder`] | reliable connections: numbers, acknowledgements, retries, a window |
 //! | [`UcSender`], [`UcReceiver`] | unreliable connections |
+//! | [`Datagram`] | unreliable datagrams |
 //!
 //! A peer is not trusted. The caller's [`Target`] checks each address, key and length that a packet names. The memory that
 //! a peer can make an end keep is bounded by attributes of this end. A packet whose number is not awaited changes nothing.
@@ -71,6 +72,7 @@ extern crate alloc;
 extern crate std;
 
 mod arrival;
+mod datagram;
 pub mod icrc;
 pub mod opcode;
 pub mod packet;
@@ -82,6 +84,7 @@ mod unreliable;
 mod window;
 
 pub use arrival::{Access, Arrival, Atomic, Range, Refusal, Target};
+pub use datagram::Datagram;
 pub use psn::Psn;
 pub use request::{Extra, Payload, Request, Span, Transmit, Verb};
 pub use requester::{
