@@ -4,7 +4,7 @@
 #     [PARTS=...] check.sh PROGRAMS [WRAPPER...]
 #
 # PROGRAMS is the folder of nvmf-target, nvmf-host and nvmf-hostile; WRAPPER runs each of them, such as
-# "valgrind -q". The parts are: limits, hosts, faults, file, replicated, bounds, terminated.
+# "valgrind -q". The parts are: limits, hosts, faults, file, replicated, bounds, terminated, refused.
 set -eu
 
 programs=$1
@@ -393,6 +393,101 @@ terminated() {
 	done
 }
 
+# Refuses an allocation ($3) of one of the targets ($1: alone, primary, replica), or it and all behind it ($2: one,
+# after). The target ends with an error, or a host is rejected and the next one is served; SIGTERM ends it.
+refuse() {
+	role=$1 behind=$2
+	folder=$work/$role-$behind-$3 device=$device-$role-$behind-$3
+	refusing="env REFUSE_AT=$3"
+	shift 3
+	mkdir "$folder"
+	[ "$behind" = one ] || refusing="$refusing REFUSE_AFTER=1"
+	given=
+	if [ "$role" != alone ]; then
+		of_replica=$refusing
+		[ "$role" = replica ] || of_replica=
+		$of_replica "$@" "$programs/nvmf-target-refuse" -d "$device" -p 4701 -m 1M --replica 4702 127.0.0.1 \
+			>"$folder/replica.log" 2>&1 &
+		replica=$!
+		echo $replica >>"$folder/pids"
+		serves replica 4701 $replica
+		if [ -n "$ended" ]; then
+			replica=
+			return
+		fi
+		given="--replicate 127.0.0.1:4702"
+	fi
+	of_target=$refusing
+	[ "$role" != replica ] || of_target=
+	$of_target "$@" "$programs/nvmf-target-refuse" -d "$device" -m 1M $given 127.0.0.1 >"$folder/target.log" 2>&1 &
+	target=$!
+	echo $target >>"$folder/pids"
+	serves target 4420 $target
+	if [ -z "$ended" ]; then
+		served=
+		for try in 1 2; do
+			# Without any memory no host is served.
+			if timeout 60 "$programs/nvmf-host" -d "$device" -c 5 check 127.0.0.1 >"$folder/host.log" 2>&1; then
+				served=1
+			fi
+			[ -z "$served$([ "$behind" = one ] || echo 1)" ] || break
+		done
+		[ "$behind" = after ] || [ -n "$served" ]
+		ends $target
+	fi
+	target=
+	if [ -n "$replica" ]; then
+		ends $replica
+		replica=
+	fi
+	grep -q "^refused: " "$folder"/*.log || : >"$folder/none"
+}
+
+# Waits until a program ($1, $3) says that it serves a port ($2), or has ended: with an error that says why.
+serves() {
+	looks=0
+	ended=
+	touch "$folder/$1.log"
+	until grep -q " port $2\$" "$folder/$1.log"; do
+		if ! kill -0 "$3" 2>"$folder/gone"; then
+			ended=0
+			wait "$3" || ended=$?
+			[ "$ended" = 1 ]
+			grep -q "^nvmf-target: " "$folder/$1.log"
+			return
+		fi
+		looks=$((looks + 1))
+		[ $looks -lt 2400 ]
+		sleep 0.05
+	done
+}
+
+# Each allocation is refused, until none is left: some at a time, because most of their time is waits.
+refused() {
+	if [ ! -x "$programs/nvmf-target-refuse" ]; then
+		echo "left out: nvmf-target-refuse needs glibc"
+		return
+	fi
+	for walk in "alone one" "alone after" "primary one" "replica one"; do
+		nth=0
+		# All that are behind one are refused behind the one before it, too.
+		step=$([ "${walk#* }" = one ] && echo 1 || echo 5)
+		until ls "$work/${walk% *}-${walk#* }"-*/none >"$work/none" 2>&1; do
+			jobs=
+			for in_batch in 1 2 3 4 5 6 7 8; do
+				(refuse $walk $nth "$@") &
+				jobs="$jobs $!"
+				nth=$((nth + step))
+			done
+			for job in $jobs; do
+				wait $job
+			done
+			jobs=
+		done
+		echo "$walk: each of $nth refused"
+	done
+}
+
 # The table of README.md has the limits of the program.
 limits() {
 	"$@" "$programs/nvmf-target" --limits >"$work/limits"
@@ -404,6 +499,6 @@ limits() {
 	done <"$work/limits"
 }
 
-for part in ${PARTS:-limits hosts faults file replicated bounds terminated}; do
+for part in ${PARTS:-limits hosts faults file replicated bounds terminated refused}; do
 	$part "$@"
 done

@@ -28,6 +28,8 @@ pub const SCENARIOS: &[(&str, Scenario)] = &[
     ("nodes", nodes),
     ("links", || links(RecoverIn::Poll, false)),
     ("links_asleep", || links(RecoverIn::Thread, true)),
+    ("loaded", || loaded(EventType::QpFatal)),
+    ("loaded_cq", || loaded(EventType::CqErr)),
     ("sets", sets),
     ("cm", cm),
     ("cm_between", cm_between),
@@ -262,6 +264,71 @@ fn links(recover_in: RecoverIn, waitable: bool) -> Result<(), String> {
     let mut a = Link::new(&pd, init.clone(), here).map_err(text)?;
     let mut b = Link::new(&pd, init, there).map_err(text)?;
     use_links(&mut a, &mut b, &slab)
+}
+
+/// Links with so many requests that the lists of a recovery, and of the end, are large: each has one outcome.
+fn loaded(fails: EventType) -> Result<(), String> {
+    const SENDS: u32 = 100;
+    const RECEIVES: u32 = 200;
+    let pd = Device::try_soft(HcaConfig::default())
+        .map_err(text)?
+        .alloc_pd();
+    let layout = [ClassLayout {
+        size: 64,
+        count: RECEIVES,
+    }];
+    let bytes = Slab::bytes(&layout).map_err(text)?;
+    let mapping = pd.device().mapping(bytes).pages(Pages::Base).build();
+    let region = Region::new(&pd, mapping.map_err(text)?, AccessFlags::LOCAL_WRITE);
+    let slab = Slab::new(region.map_err(text)?, &layout).map_err(text)?;
+    let mut init = link_init(RecoverIn::Poll, false);
+    init.qp.max_send_wr = SENDS;
+    init.qp.max_recv_wr = RECEIVES;
+    let (here, there) = pair();
+    let mut a = Link::new(&pd, init.clone(), here).map_err(text)?;
+    let mut b = Link::new(&pd, init, there).map_err(text)?;
+    // Kept until the connection is made.
+    for at in 0..RECEIVES {
+        let block = slab.take(64).map_err(text)?;
+        b.post_recv_block(at.into(), block).map_err(text)?;
+    }
+    b.ring_recv();
+    let (mut sent, mut received, mut reported) = (0, 0, 0);
+    for round in 1..3 {
+        until("links", || {
+            a.poll(16, |done| sent += done.retired);
+            b.poll(16, |done| received += done.retired);
+            let epoch = a.epoch().min(b.epoch());
+            Ok(is_ready(&a)? && is_ready(&b)? && epoch >= round)
+        })?;
+        if round == 1 {
+            // They are read back, and posted again.
+            let write = RdmaWrite {
+                remote: bellwire::wr::Remote::default(),
+            };
+            for at in 0..SENDS {
+                a.post_empty(at.into(), write, SIGNALED, Replay::Anyway)
+                    .map_err(text)?;
+            }
+            a.report(Fault::Event(fails));
+        }
+    }
+    until("the outcomes", || {
+        a.poll(16, |done| sent += done.retired);
+        b.poll(16, drop);
+        is_ready(&a)?;
+        Ok(sent == SENDS)
+    })?;
+    a.close(Duration::from_secs(1));
+    until("the end", || {
+        a.poll(16, |_| reported += 1);
+        b.poll(16, |done| received += done.retired);
+        Ok([&a, &b]
+            .into_iter()
+            .all(|link| matches!(link.state(), LinkState::Ended(_))))
+    })?;
+    assert_eq!((sent, received, reported), (SENDS, RECEIVES, 0));
+    Ok(())
 }
 
 fn set(pd: &Pd, srq: bool) -> Result<LinkSet, String> {

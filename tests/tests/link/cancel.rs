@@ -2,7 +2,7 @@
 
 mod storm;
 
-use crate::world::{BLOCK, World, init};
+use crate::world::{BLOCK, End, World, init};
 use bellwire::fault::Fault as LinkFault;
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
 use bellwire::link::{Cancel, CancelError, LinkEnd, LinkInit, LinkState, RecoverIn};
@@ -447,7 +447,8 @@ fn while_a_thread_recovers() {
     assert_eq!(world.a.link.cancel(77), Ok(Cancel::Forwarded));
     let deadline = world.a.link.cancel_recv_after(4, Duration::ZERO);
     assert_eq!(deadline, Ok(Cancel::Forwarded));
-    while world.a.log.len() < 2 || world.a.state() != LinkState::Ready {
+    let ready = |end: &End| end.state() == LinkState::Ready;
+    while world.a.log.len() < 2 || !ready(&world.a) || !ready(&world.b) {
         world.poll();
         std::thread::yield_now();
     }

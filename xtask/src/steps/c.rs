@@ -304,7 +304,7 @@ impl<'a> Bench<'a> {
                 "nvmf-clang",
                 vec![clang],
                 "",
-                "limits hosts faults file replicated terminated",
+                "limits hosts faults file replicated terminated refused",
             ),
             (
                 "nvmf-sanitized",

@@ -1,6 +1,5 @@
 //! Counters of a link.
 
-use super::completion::LinkCompletion;
 use bellwire_core::fault::Scope;
 use bellwire_core::fault::outcome::Outcome;
 use bellwire_core::fault::plan::End;
@@ -51,8 +50,8 @@ impl Counters {
     }
 
     /// Counts the outcome of a request of a failed connection.
-    pub(super) fn outcome(&mut self, completion: &LinkCompletion) {
-        *match (completion.is_recv(), completion.outcome) {
+    pub(super) fn outcome(&mut self, is_recv: bool, outcome: Outcome) {
+        *match (is_recv, outcome) {
             (false, Outcome::Done) => &mut self.done,
             (false, Outcome::Failed(_)) => &mut self.failed,
             (false, Outcome::NotExecuted) => &mut self.not_executed,

@@ -51,7 +51,15 @@ impl RecoveryState {
         })
     }
 
-    /// Takes a receive for which there is [room](Self::room).
+    /// Makes sure that so many receives more can be kept, now, and after a connection that fails. `false`: there is no
+    /// memory for them.
+    pub fn keep_receives(&mut self, count: usize) -> bool {
+        let all = self.receives.len() + self.early.len() + count;
+        let in_queue = self.queues.as_ref().map_or(0, |queues| queues.receives);
+        self.early.try_reserve(all).is_ok() && self.receives.try_reserve(in_queue as usize).is_ok()
+    }
+
+    /// Takes a receive for which there is [room](Self::room), and that can be [kept](Self::keep_receives).
     pub fn receive(&mut self, receive: Receive) {
         self.early.push_back(receive);
         match &self.queues {
@@ -114,7 +122,14 @@ impl Member {
             StateOwner::Moving => None,
         };
         let room = room.ok_or_else(|| self.refusal())?;
-        room.check(sges).map_err(LinkError::from)
+        room.check(sges)?;
+        let kept = match &mut self.recovery {
+            StateOwner::Here(state) => state.keep_receives(1),
+            StateOwner::Thread(worker) => worker.keep_receive(),
+            StateOwner::Moving => true,
+        };
+        // Without memory to keep it, the program posts it later, as it posts sends.
+        kept.then_some(()).ok_or(LinkError::Recovering)
     }
 
     fn hand_over(&mut self, receive: Receive) {

@@ -75,8 +75,10 @@ impl<E> EventHook<E> {
     /// last [`KEPT`] are kept.
     pub fn push(&self, event: E) {
         let mut state = self.state();
-        if !state.is_set && state.events.len() >= KEPT {
-            state.events.pop_front();
+        // Without memory the oldest is lost, too.
+        let full = !state.is_set && state.events.len() >= KEPT;
+        if (full || state.events.try_reserve(1).is_err()) && state.events.pop_front().is_none() {
+            return;
         }
         state.events.push_back(event);
         self.note(&state);

@@ -192,7 +192,12 @@ impl Exchange for LocalExchange {
         if lane.closed || lane.messages.len() == MAX_WAITING {
             return Err(ExchangeError::Closed);
         }
-        lane.messages.push_back(message.to_vec());
+        let no_memory = |_| ExchangeError::Io(io::ErrorKind::OutOfMemory.into());
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(message.len()).map_err(no_memory)?;
+        lane.messages.try_reserve(1).map_err(no_memory)?;
+        copy.extend_from_slice(message);
+        lane.messages.push_back(copy);
         drop(lane);
         wake(&self.outgoing);
         Ok(())

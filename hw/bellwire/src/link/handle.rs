@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::event::Waiters;
 use crate::memory::fork::Life;
 use crate::pd::Pd;
-use crate::pinned::{boxed, headroom};
+use crate::pinned::{boxed, headroom, with_room};
 use bellwire_core::fault::Fault;
 use bellwire_core::fault::plan::EndReason;
 use bellwire_core::queue::Completion;
@@ -83,6 +83,7 @@ impl Link {
         mut exchange: impl Exchange + 'static,
     ) -> Result<Self, Error> {
         let check_every = init.check_every.max(1);
+        let (sends, receives) = init.qp.cq_entries();
         let (sleep, cq, active) = Self::queues(pd, &init, &mut exchange)
             .inspect_err(|error| refuse(&mut exchange, RecoveryState::fault_of(error)))?;
         let wake = sleep.as_ref().map(|sleep| sleep.wake.clone());
@@ -92,7 +93,8 @@ impl Link {
         Ok(Self {
             member: Member::new(active, state),
             cq: Some(cq),
-            failed: Vec::new(),
+            // All may fail at once, when there is no memory for a list.
+            failed: with_room(sends as usize + receives as usize)?,
             misses: check_every,
             check_every,
             busy_polls: 0,
@@ -188,8 +190,7 @@ impl Link {
     #[inline(never)]
     pub(super) fn fails(&mut self) {
         let _whole = Uncancelled::new();
-        let failed = std::mem::take(&mut self.failed);
-        self.member.begin(&mut self.cq, failed);
+        self.member.begin(&mut self.cq, self.failed.drain(..));
     }
 
     /// The slow path of a poll.
@@ -229,8 +230,8 @@ impl Link {
 
     fn advance(&mut self, limit: usize, each: &mut dyn FnMut(LinkCompletion)) -> usize {
         self.fetch_state();
-        let failed = self.collect();
-        let works = self.member.active.is_some() && failed.is_empty();
+        self.collect();
+        let works = self.member.active.is_some() && self.failed.is_empty();
         if works && self.cq.is_none() {
             // Not counted by the poll.
             self.misses += 1;
@@ -250,7 +251,7 @@ impl Link {
                 Some(fault) => _ = self.member.fault(fault),
             }
         }
-        self.member.begin(&mut self.cq, failed);
+        self.member.begin(&mut self.cq, self.failed.drain(..));
         let Some(state) = self.member.here_mut() else {
             return 0;
         };
@@ -264,21 +265,19 @@ impl Link {
         count
     }
 
-    /// Polls all completions of a link that works, where they do not go to the program as they are. Returns
+    /// Polls all completions of a link that works, where they do not go to the program as they are. Keeps
     /// the first that failed, and those behind it.
-    fn collect(&mut self) -> Vec<Completion<'static>> {
-        let mut failed = Vec::new();
+    fn collect(&mut self) {
         while self.cq.is_none()
             && self.member.active.is_some()
             && let Some(state) = self.member.here_mut()
             && let Some(completion) = state.cq.as_mut().and_then(Cq::poll_one)
         {
-            match failed.is_empty() {
-                true => failed.extend(self.member.take(completion)),
-                false => failed.push(completion),
+            match self.failed.is_empty() {
+                true => self.failed.extend(self.member.take(completion)),
+                false => self.failed.push(completion),
             }
         }
-        failed
     }
 
     /// Passes the queued outcomes of a link that works to the program. Completions then go to the program as

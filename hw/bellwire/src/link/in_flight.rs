@@ -99,21 +99,23 @@ impl InFlight {
         mut report: impl FnMut(LinkCompletion),
         mut again: impl FnMut(Pending, Outcome),
     ) {
-        let requests = std::mem::take(&mut self.requests);
+        let requests = &mut self.requests;
         let consuming = requests.iter().filter(|pending| pending.consumes()).count();
-        let mut ordinal = self.consuming.saturating_sub(consuming as u64);
-        let mut asked = Vec::with_capacity(requests.len());
-        for (sequence, pending) in (0..).zip(&requests) {
-            asked.push(Request {
-                sequence,
-                ordinal,
+        let first = self.consuming.saturating_sub(consuming as u64);
+        // Numbers the requests: no list is made of them, because there may be no memory for it.
+        let asked = |(sequence, ordinal): &mut (u64, u64), pending: &Pending| {
+            let request = Request {
+                sequence: *sequence,
+                ordinal: *ordinal,
                 operation: pending.operation,
                 fenced: pending.fenced,
-            });
-            ordinal += u64::from(pending.consumes());
-        }
+            };
+            *sequence += 1;
+            *ordinal += u64::from(pending.consumes());
+            request
+        };
         let rung = requests.iter().take_while(|pending| pending.rung).count();
-        let failed = (0..).zip(&requests).find_map(|(sequence, pending)| {
+        let failed = (0..).zip(&*requests).find_map(|(sequence, pending)| {
             let status = pending.status?;
             // Without a route rxe fails every send with this status, again and again: it says nothing
             // about the request.
@@ -132,11 +134,18 @@ impl InFlight {
             consumed,
             read_depth: self.read_depth,
         };
-        let verdict = Verdict::new(&evidence, asked[..rung].iter().copied());
-        for (at, (pending, request)) in requests.into_iter().zip(&asked).enumerate() {
+        let of_the_device = requests.iter().take(rung);
+        let numbered = of_the_device.scan((0, first), |at, pending| Some(asked(at, pending)));
+        let verdict = Verdict::new(&evidence, numbered);
+        let mut numbers = (0, first);
+        for at in 0.. {
+            let Some(pending) = requests.pop_front() else {
+                break;
+            };
+            let request = asked(&mut numbers, &pending);
             let (outcome, replays) = if at < rung {
-                let replays = verdict.replays(request, pending.policy);
-                (verdict.of(request), replays)
+                let replays = verdict.replays(&request, pending.policy);
+                (verdict.of(&request), replays)
             } else {
                 // The device was never notified of it.
                 (Outcome::NotExecuted, pending.policy != Replay::Surface)
@@ -149,6 +158,7 @@ impl InFlight {
         }
         // Requests posted from here on are on another connection.
         *self = Self {
+            requests: std::mem::take(requests),
             read_depth: self.read_depth,
             ..Self::default()
         };

@@ -85,7 +85,7 @@ impl Member {
             return LinkState::Recovering;
         };
         match state.protocol.ended() {
-            Some(end) if state.outbox.is_empty() => LinkState::Ended(end),
+            Some(end) if !state.has_outcomes() => LinkState::Ended(end),
             None if self.active.is_some() && state.protocol.connected() => LinkState::Ready,
             _ => LinkState::Recovering,
         }
@@ -204,7 +204,7 @@ impl Member {
             return;
         };
         let own = state.watch.as_ref().and_then(|watch| watch.keep_alive);
-        if own.is_none() && state.carried == 0 && state.outbox.is_empty() {
+        if own.is_none() && state.carried == 0 && !state.has_outcomes() {
             *delivery = state.delivery();
         }
     }

@@ -9,7 +9,7 @@ use super::completion::LinkCompletion;
 use super::in_flight::Pending;
 use super::recovering_queues::RecoveringQueues;
 use crate::qp::Qp;
-use bellwire_core::fault::outcome::Outcome;
+use bellwire_core::fault::outcome::{Doubt, Outcome};
 use bellwire_core::queue::PostError;
 use bellwire_core::slab::Block;
 use bellwire_core::wr::{QpType, Sge, WcOpcode, WcStatus, WrOpcode};
@@ -53,6 +53,21 @@ impl Receive {
             unconsumed: true,
             taking: Taking::default(),
         }
+    }
+
+    /// Its outcome if it is not posted again, and not taken back.
+    pub fn outcome(&self) -> Outcome {
+        match self.unconsumed {
+            true => Outcome::NotExecuted,
+            false => Outcome::InDoubt(Doubt::NoAnswer),
+        }
+    }
+
+    /// The outcome that [`completion`](Self::completion) has.
+    pub fn last_outcome(&self) -> Outcome {
+        let outcome = self.outcome();
+        let why = self.taking.why;
+        why.map_or(outcome, |why| outcome.taken_back(why))
     }
 
     pub fn completion(self, outcome: Outcome) -> LinkCompletion {
@@ -142,6 +157,10 @@ pub(super) fn repost_send(
     sends: &mut Marks,
     pending: Pending,
 ) -> Result<(), (PostError, Pending)> {
+    // Without memory to note it, the link ends, and reports it.
+    if pending.before.is_some() && queues.again.try_reserve(1).is_err() {
+        return Err((PostError::QueueFull, pending));
+    }
     let Some(qp) = &mut queues.qp else {
         return Err((PostError::WrongState, pending));
     };

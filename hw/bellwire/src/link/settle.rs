@@ -13,18 +13,15 @@ impl RecoveryState {
     fn settle(&mut self) {
         let consumed = self.protocol.consumed();
         self.in_flight.expire(self.now, self.init.limits.recovery);
-        let Self {
-            in_flight, again, ..
-        } = self;
-        let mut reported = Vec::new();
+        // Out of place, as reporting changes the rest; its room is kept.
+        let mut in_flight = std::mem::take(&mut self.in_flight);
+        let mut again = std::mem::take(&mut self.again);
         in_flight.resolve(
             consumed,
-            |completion| reported.push(completion),
+            |completion| self.report_outcome(completion),
             |pending, outcome| again.push_back((pending, outcome)),
         );
-        reported
-            .into_iter()
-            .for_each(|completion| self.report_outcome(completion));
+        (self.in_flight, self.again) = (in_flight, again);
     }
 
     pub fn replay(&mut self) -> StepResult {
@@ -108,8 +105,7 @@ impl RecoveryState {
             pending.policy = Replay::Surface;
         }
         // These are older than those in flight.
-        let again = std::mem::take(&mut self.again);
-        for (pending, outcome) in again {
+        while let Some((pending, outcome)) = self.again.pop_front() {
             self.report_outcome(pending.completion(outcome));
         }
         self.settle();
@@ -122,9 +118,14 @@ impl RecoveryState {
 
     /// Reports the remaining receives when the link has ended.
     pub fn report_receives(&mut self) {
+        let before = match std::mem::replace(&mut self.receives_end, true) {
+            true => self.receives.len(),
+            false => 0,
+        };
         self.receives.append(&mut self.early);
-        for receive in std::mem::take(&mut self.receives) {
-            self.report_receive(receive);
+        for receive in self.receives.iter().skip(before) {
+            self.counters.outcome(true, receive.last_outcome());
         }
+        self.count_reported((self.receives.len() - before) as u32);
     }
 }

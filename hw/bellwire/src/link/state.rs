@@ -36,6 +36,7 @@ use crate::error::Error;
 use crate::event::{Element, EventType};
 use crate::panics::Panics;
 use crate::pd::Pd;
+use crate::pinned::with_room;
 use crate::recorder::Record;
 use crate::srq::Srq;
 use bellwire_core::fault::outcome::Outcome;
@@ -79,6 +80,8 @@ pub(super) struct RecoveryState {
     pub early: VecDeque<Receive>,
     /// Requests that are taken back.
     pub cancels: Cancels,
+    /// The link has ended: the receives that it has are the last outcomes.
+    pub receives_end: bool,
     /// The link has worked once: from then on all posts are refused while it recovers.
     pub opened: bool,
     /// Executed requests without an outcome of their own: the next outcome retires them.
@@ -187,7 +190,15 @@ impl RecoveryState {
             new_qp_per_connection: peer.needs_new_qp(),
             ..Setup::default()
         };
+        // The lists of a recovery: a link of its own has room for them from the beginning, so that it recovers, and ends, when
+        // there is no memory. Thousands of links of a set cannot have that.
+        let (sends, recvs) = match shared {
+            None => init.qp.cq_entries(),
+            Some(_) => (0, 0),
+        };
+        let (sends, recvs) = (sends as usize, recvs as usize);
         let in_flight = InFlight {
+            requests: with_room(sends)?.into(),
             // Devices round it up.
             read_depth: init.connect.max_rd_atomic.checked_next_power_of_two(),
             ..InFlight::default()
@@ -206,13 +217,14 @@ impl RecoveryState {
             consumed: 0,
             exact: true,
             in_flight,
-            again: VecDeque::new(),
-            receives: VecDeque::new(),
+            again: with_room(sends)?.into(),
+            receives: with_room(recvs)?.into(),
             early: VecDeque::new(),
             cancels: Cancels::default(),
+            receives_end: false,
             opened: false,
             carried: 0,
-            outbox: VecDeque::new(),
+            outbox: with_room(sends)?.into(),
             mailbox,
             wake,
             hooks: Hooks::default(),
@@ -421,12 +433,13 @@ impl RecoveryState {
             }
         }
         self.queues = Some(queues);
-        let faults: Vec<_> = failed
-            .into_iter()
-            .filter_map(|completion| self.take(completion))
-            .collect();
-        // The other failures follow from the first.
-        if let Some(&fault) = faults.first() {
+        let mut first = None;
+        for completion in failed {
+            let fault = self.take(completion);
+            // The other failures follow from the first.
+            first = first.or(fault);
+        }
+        if let Some(fault) = first {
             self.broke(fault, self.pd.device().now());
         }
     }
@@ -508,7 +521,7 @@ impl RecoveryState {
 
     /// Queues the outcome of a request of a failed connection.
     pub fn report_outcome(&mut self, completion: LinkCompletion) {
-        self.counters.outcome(&completion);
+        (self.counters).outcome(completion.is_recv(), completion.outcome);
         if completion.outcome != Outcome::Done {
             self.reported += 1;
         }
@@ -528,12 +541,35 @@ impl RecoveryState {
         }
     }
 
+    /// Counts outcomes that are reported.
+    pub fn count_reported(&mut self, outcomes: u32) {
+        self.reported += outcomes;
+    }
+
+    /// Whether there are outcomes that were not reported to the program yet.
+    pub fn has_outcomes(&self) -> bool {
+        !self.outbox.is_empty() || self.receives_end && !self.receives.is_empty()
+    }
+
+    /// The next outcome for the program. The receives of a link that has ended are reported from where they are: no memory
+    /// is needed for them.
+    pub fn next_outcome(&mut self) -> Option<LinkCompletion> {
+        if let Some(queued) = self.outbox.pop_front() {
+            return Some(queued);
+        }
+        let receive = self.receives_end.then(|| self.receives.pop_front())??;
+        let outcome = receive.outcome();
+        let mut completion = receive.completion(outcome);
+        completion.retired += std::mem::take(&mut self.carried);
+        Some(completion)
+    }
+
     /// Passes queued outcomes to the program.
     pub fn deliver(&mut self, limit: usize, each: &mut dyn FnMut(LinkCompletion)) -> usize {
         let mut count = 0;
         // One by one: if `each` panics, the rest stays queued.
         while count < limit
-            && let Some(completion) = self.outbox.pop_front()
+            && let Some(completion) = self.next_outcome()
         {
             count += 1;
             each(completion);
@@ -550,7 +586,7 @@ impl RecoveryState {
     /// The queues, and the count of receives consumed on them, when they work and everything has been
     /// reported.
     pub fn resume(&mut self) -> Option<(ActiveQueues, u64)> {
-        if self.protocol.busy() || self.protocol.ended().is_some() || !self.outbox.is_empty() {
+        if self.protocol.busy() || self.protocol.ended().is_some() || self.has_outcomes() {
             return None;
         }
         // Otherwise: flushed receives of a queue pair whose failure went unnoticed.

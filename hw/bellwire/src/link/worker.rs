@@ -81,6 +81,8 @@ impl Worker {
     /// The state, when the system has no thread.
     pub fn start(mut state: Box<RecoveryState>) -> Result<Self, Box<RecoveryState>> {
         let room = state.room();
+        // Without memory to keep them, the program posts receives later.
+        let room = room.filter(|room| state.keep_receives(room.receives as usize));
         let shared = Arc::new(Shared::default());
         let theirs = shared.clone();
         // If the thread cannot be started, its closure is dropped with everything it owns.
@@ -102,6 +104,11 @@ impl Worker {
     /// state back.
     pub fn send(&self, command: Command) {
         self.shared.commands().push(command);
+    }
+
+    /// Makes sure that another receive can be queued. `false`: there is no memory for it.
+    pub fn keep_receive(&self) -> bool {
+        self.shared.commands().try_reserve(1).is_ok()
     }
 
     /// Queues a receive for which there is room.

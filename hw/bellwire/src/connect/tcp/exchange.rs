@@ -119,6 +119,8 @@ impl Exchange for TcpExchange {
         if self.unsent.len() > MAX_UNSENT {
             return Err(ExchangeError::Closed);
         }
+        let no_memory = |_| ExchangeError::Io(io::ErrorKind::OutOfMemory.into());
+        (self.unsent.try_reserve(message.len())).map_err(no_memory)?;
         self.unsent.extend_from_slice(message);
         self.flush()
     }

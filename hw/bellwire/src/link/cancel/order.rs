@@ -9,7 +9,6 @@ use super::super::state::RecoveryState;
 use super::super::worker::Command;
 use super::{Cancel, CancelError, Cancels, Side, TakeBack, Taking, When};
 use crate::qp::Qp;
-use bellwire_core::fault::outcome::{Doubt, Outcome};
 use bellwire_core::queue::Past;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -194,6 +193,10 @@ impl RecoveryState {
         found: &mut Matches,
         list: impl Fn(&mut Self) -> &mut VecDeque<Receive>,
     ) {
+        if self.receives_end {
+            // They are outcomes already.
+            return;
+        }
         let taken = order_in(list(self), order, found, |receive| {
             (receive.wr_id, &mut receive.taking)
         });
@@ -212,10 +215,7 @@ impl RecoveryState {
 
     /// Reports a receive that is not posted again.
     pub fn report_receive(&mut self, receive: Receive) {
-        let outcome = match receive.unconsumed {
-            true => Outcome::NotExecuted,
-            false => Outcome::InDoubt(Doubt::NoAnswer),
-        };
+        let outcome = receive.outcome();
         self.report_outcome(receive.completion(outcome));
     }
 

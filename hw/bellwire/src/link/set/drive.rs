@@ -69,7 +69,7 @@ impl LinkSet {
         };
         let report = match waiting.zip(success) {
             Some((completion, success)) => Some(state.done(completion, success)),
-            None => state.outbox.pop_front(),
+            None => state.next_outcome(),
         };
         let Some(report) = report else {
             return false;

@@ -57,8 +57,8 @@ impl Joined {
 
     /// Whether it has outcomes to be reported.
     pub fn has_outcomes(&self) -> bool {
-        let queued = |state: &RecoveryState| !state.outbox.is_empty();
-        !self.waiting.is_empty() || self.member.here().is_some_and(queued)
+        let here = self.member.here();
+        !self.waiting.is_empty() || here.is_some_and(RecoveryState::has_outcomes)
     }
 
     /// Takes what it came across that was not its own while it was driven.

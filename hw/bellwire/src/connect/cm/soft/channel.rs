@@ -8,7 +8,6 @@ use super::id::Id;
 use super::message::Message;
 use crate::device::Device;
 use crate::error::Error;
-use crate::pinned::room_in;
 use crate::soft::Running;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
@@ -110,7 +109,7 @@ impl Channel {
         let mut entry = Entry::new(space);
         entry.handle = Arc::downgrade(&id);
         let mut state = self.hub.state();
-        room_in(&mut state.ids)?;
+        state.room_for_id()?;
         self.hub.insert(&mut state, key, entry);
         drop(state);
         Ok(id)

@@ -22,7 +22,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::event::{Bell, Timer};
 use crate::memory::fork::Fd;
-use crate::pinned::room_in;
+use crate::pinned::{room_in, room_in_queue};
 use bellwire_core::fault::CmEvent;
 use bellwire_soft::{Listener, Owner};
 use rustix::buffer::spare_capacity;
@@ -60,6 +60,21 @@ pub(super) struct Hub {
     /// No call blocks while this lock is held, and no other lock is taken except that of the peers.
     state: Mutex<State>,
 }
+
+impl State {
+    /// Reserves room for one more id, and for the events of all.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn room_for_id(&mut self) -> Result<(), Error> {
+        let events = EVENTS_OF_ONE * (self.ids.len() + 1);
+        room_in_queue(&mut self.queue, events)?;
+        room_in(&mut self.ids)
+    }
+}
+
+/// Events of an id that may be queued at a time: the end of a step, of the connection and of the device.
+const EVENTS_OF_ONE: usize = 3;
 
 /// A queued event of an id.
 #[derive(Debug)]
@@ -382,7 +397,7 @@ impl Hub {
         };
         // A peer for which there is no room is told so before its socket is closed, and so is the program at the
         // listener.
-        let room = room_in(&mut state.ids);
+        let room = state.room_for_id();
         let Some(entry) = state.ids.get_mut(&listener) else {
             return false;
         };
