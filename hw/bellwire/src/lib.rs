@@ -111,6 +111,8 @@ pub mod connect;
 mod cq;
 mod device;
 pub mod event;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod grh;
 pub mod link;
 mod mw;

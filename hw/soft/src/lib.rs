@@ -103,6 +103,8 @@ mod fabric;
 mod fail;
 mod fault;
 mod fetched;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod gate;
 mod generation;
 mod hca;

@@ -7,6 +7,7 @@ mod build;
 mod c;
 mod deb;
 mod deep;
+mod fuzz;
 mod guide;
 mod installed;
 mod publish;
@@ -107,7 +108,7 @@ const NVMF: (&str, &str) = (
 );
 
 /// Every step. Two run at a time: of those that may start, the first of these.
-const STEPS: [Step; 33] = [
+const STEPS: [Step; 34] = [
     step(
         "tools",
         "install what other steps need of rustup and cargo",
@@ -194,6 +195,12 @@ const STEPS: [Step; 33] = [
         "miri",
         "core, and models of what is lock-free, under Miri",
         deep::miri,
+    )
+    .company(Company::Patient),
+    step(
+        "fuzz",
+        "parsers of bytes that a peer or a device wrote",
+        fuzz::fuzz,
     )
     .company(Company::Patient),
     step("loom", "models of what is lock-free", deep::loom)

@@ -55,7 +55,7 @@ pub(super) enum Refusal {
 }
 
 impl Hello {
-    fn encode(&self) -> [u8; BYTES] {
+    pub(super) fn encode(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
         let slot = self.slot as u64 | u64::from(self.reaches) << 63;
@@ -74,7 +74,7 @@ impl Hello {
         bytes
     }
 
-    fn decode(bytes: &[u8; BYTES]) -> Option<Self> {
+    pub(super) fn decode(bytes: &[u8; BYTES]) -> Option<Self> {
         let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
         let mut gid = [0; 16];
         gid.copy_from_slice(&bytes[24..40]);

@@ -33,6 +33,8 @@ mod attention;
 mod callers;
 mod calls;
 mod export;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod hello;
 mod linked;
 mod meeting;

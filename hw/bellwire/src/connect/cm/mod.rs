@@ -98,6 +98,8 @@ mod path;
 mod rdma;
 mod share;
 mod soft;
+#[cfg(fuzzing)]
+pub use {link::fuzz as fuzz_private_data, soft::fuzz as fuzz_message};
 
 pub use bellwire_provider::address::Tried;
 pub use channel::EventChannel;

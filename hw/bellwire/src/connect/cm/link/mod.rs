@@ -46,6 +46,9 @@ mod peers;
 mod private_data;
 mod session;
 
+#[cfg(fuzzing)]
+pub use private_data::fuzz;
+
 pub use connector::{Connector, Outgoing};
 pub use listener::{Incoming, Listener};
 

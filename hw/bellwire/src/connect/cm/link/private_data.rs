@@ -221,6 +221,25 @@ impl PrivateData {
     }
 }
 
+/// For the fuzz targets: every kind of private data, and the bytes that it is written as.
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    // A count without a connection is read, and left out when it is written.
+    if let Ok(data) = PrivateData::from_bytes(bytes, 1, [0; 16]) {
+        let again = PrivateData::from_bytes(&data.to_bytes(), 1, [0; 16]);
+        assert_eq!(again.map(PrivateData::to_bytes), Ok(data.to_bytes()));
+    }
+    if let Some(notice) = Notice::from_bytes(bytes) {
+        assert_eq!(Notice::from_bytes(&notice.to_bytes()), Some(notice));
+    }
+    if let Some(refusal) = Refusal::from_bytes(bytes) {
+        assert_eq!(Refusal::from_bytes(&refusal.to_bytes()), Some(refusal));
+    }
+    if let Some(busy) = Busy::from_bytes(bytes) {
+        assert_eq!(Busy::from_bytes(&busy.to_bytes()), Some(busy));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -220,6 +220,15 @@ fn peer_from_reader(reader: &mut Reader<'_>) -> Result<Option<SocketAddr>, Forma
     }))
 }
 
+/// For the fuzz targets: a message, and the bytes that it is written as.
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    if let Ok(message) = Message::from_bytes(bytes) {
+        let again = Message::from_bytes(&message.to_bytes()).map(|it| it.to_bytes());
+        assert_eq!(again, Ok(message.to_bytes()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -46,6 +46,8 @@ mod entry;
 mod hub;
 mod id;
 mod message;
+#[cfg(fuzzing)]
+pub use message::fuzz;
 mod multicast;
 mod params;
 mod peers;
