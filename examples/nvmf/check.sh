@@ -362,11 +362,29 @@ bounds() {
 }
 
 # SIGTERM of a target that nobody uses, with a host that does nothing, with one that is at work, and with one that is
-# stopped meanwhile.
+# stopped meanwhile; of a primary whose replica is not there, and of both while one copies to the other. The part bounds
+# has a replica that is stopped, killed, or in use by another primary.
 terminated() {
 	options="-m 16M"
 	serve "$@"
 	stop
+	options="-m 128M --replicate 127.0.0.1:4521"
+	serve "$@"
+	stop
+	for first in primary replica; do
+		: >"$work/replica.log"
+		"$@" "$programs/nvmf-target" -d "$device" -p 4520 -m 128M --replica 4521 127.0.0.1 >"$work/replica.log" 2>&1 &
+		replica=$!
+		echo $replica >>"$work/pids"
+		says replica " port 4520" $replica
+		serve "$@"
+		says replica "^a primary" $replica
+		[ $first = replica ] || stop
+		ends $replica
+		[ $first = primary ] || stop
+	done
+	replica=
+	options="-m 16M"
 	for connected in queues measure stopped; do
 		serve "$@"
 		# Not the lines of the one before.

@@ -302,6 +302,34 @@ mod tests {
         assert_eq!(of.due(), of.due_of(3));
     }
 
+    /// Where only the address of a peer is known, the processes at it have one share: they can keep each other out, and
+    /// nobody at another address.
+    #[test]
+    fn processes_at_one_address_have_one_share() {
+        use crate::connect::cm::share::of_address;
+        let at = |text: &str| of_address(text.parse().expect("an address"));
+        let (hog, neighbour, honest) = (at("192.0.2.1"), at("::ffff:192.0.2.1"), at("192.0.2.2"));
+        let mut of = Admission {
+            handshakes: 16,
+            ..Admission::new(16)
+        };
+        let now = Instant::now();
+        let asked = (0..)
+            .take_while(|session| of.ask(*session, hog, |_| true))
+            .count();
+        assert!(asked < 16);
+        assert!(!of.ask(100, neighbour, |_| true));
+        assert!(of.ask(101, honest, |_| true));
+        let mut accepted = Vec::new();
+        while let Some(session) = of.accept(now) {
+            accepted.push(session);
+        }
+        assert!(accepted.contains(&101));
+        // What one of them gives back, the other may take.
+        of.done(0);
+        assert!(of.ask(102, neighbour, |_| true));
+    }
+
     /// Links of one process, which never connect, leave room for those of another.
     #[test]
     fn a_process_has_a_share() {
