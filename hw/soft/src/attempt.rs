@@ -150,7 +150,7 @@ impl Hca {
             }
             (Some(Fault::Rnr), None) if reliable && takes_receive(&wqe) => {
                 // Relaxed: the value orders no other data.
-                Stop::Rnr(work.peer.face.min_rnr_timer.load(Ordering::Relaxed))
+                Stop::Rnr(work.peer.rights.min_rnr_timer.load(Ordering::Relaxed))
             }
             // Binds and invalidations are local: no responder acknowledges them.
             (Some(Fault::DropAck), None)

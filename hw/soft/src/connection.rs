@@ -40,10 +40,10 @@ pub fn requester(connection: u64) -> Option<u32> {
     (connection & (LID | DATAGRAMS) == 0).then_some(connection as u32)
 }
 
-/// In [`Face::accepts`](super::qp::Face::accepts): no request has arrived on the connection yet.
+/// In [`Rights::accepts`](super::qp::Rights::accepts): no request has arrived on the connection yet.
 pub const UNTRIED: u64 = 1 << 63;
 
-/// In [`Face::accepts`](super::qp::Face::accepts): requests have arrived, and the life of the requester that sent them has
+/// In [`Rights::accepts`](super::qp::Rights::accepts): requests have arrived, and the life of the requester that sent them has
 /// ended.
 pub const SPENT: u64 = 1 << 62;
 

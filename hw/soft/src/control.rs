@@ -53,7 +53,7 @@ pub(super) struct Control {
     pub going_on: Vec<u32>,
     /// How far the requesters have been checked.
     pub round: Round,
-    /// Those that wait, while `tend` checks them: kept for its memory.
+    /// The waiting queue pairs, while `tend` checks them: kept for its memory.
     pub waiting: Vec<u32>,
     /// Buffer that packets are copied to; taken while in use.
     pub inbox: Option<Box<[u8; MAX_PACKET]>>,

@@ -117,9 +117,9 @@ fn put(
 ) -> Result<(), Unfilled> {
     // Acquire: pairs with the Release at the transition to RTR, so that the receive side is set up. A thread
     // that takes it away waits for this section.
-    let accepts = peer.face.accepts.load(Ordering::Acquire);
+    let accepts = peer.rights.accepts.load(Ordering::Acquire);
     // Relaxed: written before `accepts`.
-    if accepts != datagrams(qpn) || peer.face.qkey.load(Ordering::Relaxed) != qkey {
+    if accepts != datagrams(qpn) || peer.rights.qkey.load(Ordering::Relaxed) != qkey {
         return Err(Unfilled::Gone);
     }
     let _turn = peer.receiver.turn.take();

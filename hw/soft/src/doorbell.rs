@@ -67,7 +67,7 @@ impl RecvDoorbell {
 
     /// Whether receives are flushed as they are posted.
     pub fn flushes(&self) -> bool {
-        self.ctx.face.flushing.is_on()
+        self.ctx.rights.flushing.is_on()
     }
 
     /// Flushes what was posted, if receives are flushed.
@@ -91,7 +91,7 @@ unsafe impl port::RecvDoorbell for RecvDoorbell {
     #[inline(always)]
     unsafe fn ring(&mut self, staged: &StagedReceives) {
         self.record.store(staged.counter & 0xffff);
-        if !self.ctx.face.flushing.is_off() {
+        if !self.ctx.rights.flushing.is_off() {
             self.look_again();
         }
     }

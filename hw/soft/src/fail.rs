@@ -57,7 +57,7 @@ impl Hca {
         if let Some(blame) = responder
             && let Some(record) = control.record(peer)
             // Relaxed: changed under the lock.
-            && record.ctx.face.accepts.load(Ordering::Relaxed) & !UNTRIED == connection(peer, qpn)
+            && record.ctx.rights.accepts.load(Ordering::Relaxed) & !UNTRIED == connection(peer, qpn)
         {
             self.blame(control, peer, blame);
         }

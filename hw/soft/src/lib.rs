@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!            data path: no lock, no system call                 control path: one lock
-//!  ring ─► short::execute ─► run ──► respond ──┐                lifecycle: create, modify, destroy
+//!  ring ──► execute ───────► run ──► respond ──┐                lifecycle: create, modify, destroy
 //!               │             │                ├─► receive      slow: wait, retry   fail: flush
 //!               │             └────► datagram ─┘      │         under_lock: window, multicast
 //!            quiesce         mr     qp, turn      srq, cq, copy inject, clock
@@ -19,11 +19,11 @@
 //! Requests to another process leave `run` through `remote`; requests from another process arrive there.
 //!
 //! # The way of a request to another process
-//! Out, from `short::execute`:
-//! - a SEND of up to 32 bytes inline, or of up to 12 with immediate data: `remote::short::send_there`;
+//! Out, from `execute`:
+//! - a SEND of up to 32 bytes inline, or of up to 12 with immediate data: `remote::send::send_there`;
 //! - other SENDs, and WRITEs with immediate data: `remote::eager`. The packet has the data (`remote::carried`) or, above
 //!   2 KiB, its place (`remote::pulled`, `remote::gather`);
-//! - a WRITE or a READ of one element: `remote::short::write_there` or `one_sided::transfer_there`, without a packet;
+//! - a WRITE or a READ of one element: `remote::send::write_there` or `one_sided::transfer_there`, without a packet;
 //! - a datagram: `run`, `datagram::send`, `remote::datagram`;
 //! - every other request, and any that these leave: `run`, `remote::requester::step`, `remote::outgoing`.
 //!
@@ -99,6 +99,7 @@ mod cq;
 mod datagram;
 mod doorbell;
 mod engine;
+mod execute;
 mod fabric;
 mod fail;
 mod fault;
@@ -130,7 +131,6 @@ mod record;
 mod remote;
 mod respond;
 mod run;
-mod short;
 mod slow;
 mod srq;
 mod sync;

@@ -9,7 +9,7 @@ use super::mr::{Grant, LocalGrant};
 use super::qp::{MAX_QP, QpCtx, SendWork, locals};
 use super::receive::{OwnQueue, Receives, RecvWork, SharedQueue};
 use super::record::{QpParts, QpRecord, RecvParts};
-use super::remote::{self, Door, Remote};
+use super::remote::{self, PeerHandle, Remote};
 use crate::error::Error;
 use crate::fabric::{self, Name, Number};
 use crate::pinned::{push, room_for};
@@ -156,7 +156,7 @@ impl Hca {
         };
         self.fall_silent(record);
         // Relaxed: the next poster learns of the new life by other means.
-        record.ctx.face.flushing.set(false);
+        record.ctx.rights.flushing.set(false);
         // SAFETY: the queue pair is shut and the lock is held, so this thread owns both works.
         unsafe {
             *record.ctx.sender.work.get() = None;
@@ -208,9 +208,9 @@ impl Hca {
             let flushes = record.state == QpState::Err && record.has_receive_queue();
             if record.state == QpState::Err {
                 // The barrier pairs with the poster's check after it has stored the doorbell record.
-                ctx.face.flushing.set(true);
+                ctx.rights.flushing.set(true);
             }
-            let of = ctx.face.accepts.swap(0, Ordering::Relaxed);
+            let of = ctx.rights.accepts.swap(0, Ordering::Relaxed);
             self.show_responder(record);
             // While a peer is accepted, it may be another process that uses our memory.
             let abroad = of != 0 && record.responder.is_some();
@@ -320,16 +320,16 @@ impl Hca {
             }
             QpState::Init => {
                 record.state = to;
-                self.show_face(record);
+                self.publish_rights(record);
             }
             QpState::Rtr => {
                 record.state = to;
-                self.show_face(record);
+                self.publish_rights(record);
                 self.start_receiving(record);
             }
             QpState::Rts => {
                 record.state = to;
-                self.show_face(record);
+                self.publish_rights(record);
                 match from {
                     QpState::Rtr => self.start_sending(record, gated),
                     QpState::Sqd | QpState::Sqe => {
@@ -347,7 +347,7 @@ impl Hca {
             }
             QpState::Sqd => {
                 record.state = to;
-                self.show_face(record);
+                self.publish_rights(record);
                 if from == QpState::Rts {
                     record.attr.en_sqd_async_notify =
                         attr.en_sqd_async_notify && mask.contains(QpAttrMask::EN_SQD_ASYNC_NOTIFY);
@@ -369,8 +369,8 @@ impl Hca {
     }
 
     /// Publishes the attributes that peers read.
-    fn show_face(&self, record: &QpRecord) {
-        let face = &record.ctx.face;
+    fn publish_rights(&self, record: &QpRecord) {
+        let rights = &record.ctx.rights;
         let mut access = record.attr.qp_access_flags;
         if record.attr.max_dest_rd_atomic == 0 {
             // There are no resources for them: peers see them as not allowed.
@@ -378,15 +378,16 @@ impl Hca {
         }
         // Relaxed: published by `accepts`. A later change takes effect at some time, as the verbs specify.
         let allows = [record.parts.pd, access.bits()];
-        let words = [&face.pd, &face.access];
+        let words = [&rights.pd, &rights.access];
         let before = words.map(|word| word.load(Ordering::Relaxed));
         (words.into_iter().zip(allows))
             .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         if before != allows {
             self.mrs.generation().pass();
         }
-        face.qkey.store(record.attr.qkey, Ordering::Relaxed);
-        face.min_rnr_timer
+        rights.qkey.store(record.attr.qkey, Ordering::Relaxed);
+        rights
+            .min_rnr_timer
             .store(record.attr.min_rnr_timer, Ordering::Relaxed);
         self.show_responder(record);
     }
@@ -454,7 +455,9 @@ impl Hca {
                 asks: false,
                 sent_to: record.life.send_start,
                 // SAFETY: the work is dropped with the device, at the latest, which owns the node.
-                door: unsafe { Door::new(node, there.slot, (record.qpn, record.lives), peer) },
+                handle: unsafe {
+                    PeerHandle::new(node, there.slot, (record.qpn, record.lives), peer)
+                },
                 view: None,
                 grants: [remote::PeerGrant::NOTHING; 2],
                 carries: false,
@@ -498,7 +501,7 @@ impl Hca {
             },
         };
         // Release: pairs with the Acquire in `Responder::find` and `datagram::put`.
-        record.ctx.face.accepts.store(accepts, Ordering::Release);
+        record.ctx.rights.accepts.store(accepts, Ordering::Release);
         self.show_responder(record);
     }
 

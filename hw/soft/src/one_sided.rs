@@ -1,12 +1,12 @@
-//! A WRITE or a READ of one element on a reliable connection: rung alone, where [`short`](super::short) comes here with
+//! A WRITE or a READ of one element on a reliable connection: rung alone, where [`execute`](super::execute) comes here with
 //! what is not inline, or with others. Whatever is otherwise than usual changes nothing here.
 
 use super::copy::{Fault, copy};
+use super::execute::{Current, DATA, TARGET};
 use super::hca::Hca;
 use super::qp::SendWork;
 use super::remote::reach_there;
 use super::respond::usual_place;
-use super::short::{Current, DATA, TARGET};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::op::opcode;
 use bellwire_core::wqe::{Data, FirstBlock};

@@ -87,7 +87,7 @@ impl Hca {
         let Some(record) = control.record(peer) else {
             return First::Accepted;
         };
-        let accepts = &record.ctx.face.accepts;
+        let accepts = &record.ctx.rights.accepts;
         // Relaxed: changed under the lock.
         if accepts.load(Ordering::Relaxed) != taken | UNTRIED {
             return First::Accepted;
@@ -142,7 +142,7 @@ impl Hca {
     pub(super) fn end_requests(&self, control: &mut Control, qpn: u32, peer: u32) {
         let taken = connection(peer, qpn);
         if let Some(record) = control.record(peer) {
-            let accepts = &record.ctx.face.accepts;
+            let accepts = &record.ctx.rights.accepts;
             // Relaxed, both: changed under the lock, and the requester, who alone looks for it, executes nothing.
             if accepts.load(Ordering::Relaxed) == taken {
                 let later = match record.parts.transport {
@@ -160,7 +160,7 @@ impl Hca {
 /// Runs `execute` while the responder accepts this connection, which it otherwise has not tried yet. Under the device's
 /// lock: readers without it see either.
 pub(super) fn accepting<R>(peer: &QpCtx, taken: u64, execute: impl FnOnce() -> R) -> R {
-    let accepts = &peer.face.accepts;
+    let accepts = &peer.rights.accepts;
     // Relaxed, all: changed under the lock, which orders what the lock's next holder finds.
     let untried = (taken | UNTRIED, Ordering::Relaxed);
     let _tried = accepts.compare_exchange(untried.0, taken, untried.1, Ordering::Relaxed);
@@ -209,7 +209,7 @@ mod tests {
             };
             assert_eq!(Packets::of_word(packets.word()), packets);
         }
-        // What an unused face has, and whatever a peer writes.
+        // What an unused place has, and whatever a peer writes.
         for word in [0, 6 << MTU_AT, u32::MAX] {
             assert_eq!(Packets::of_word(word).mtu, None);
         }

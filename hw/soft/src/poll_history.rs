@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ones_are_known() {
+    fn the_last_ones_are_kept() {
         let mut history = PollHistory::new(COUNT).unwrap();
         // Before and behind the end of the index range.
         for at in 0..COUNT as u32 + 5 {

@@ -64,7 +64,7 @@ impl PeerTurn {
 
     /// A look has found something there.
     #[inline(always)]
-    fn found(self, place: usize) -> Self {
+    fn after_packet_of(self, place: usize) -> Self {
         let left = match self.place == place {
             true => self.left,
             false => LOOKS_AT_ONE,
@@ -170,7 +170,7 @@ impl PolledQueue {
         self.history.note(self.core.next_index(), received);
     }
 
-    /// What was reported last, if anything was.
+    /// The receive that was reported last, if there is one.
     #[inline(always)]
     pub(super) fn last(&self) -> &Received {
         self.history.last()
@@ -205,7 +205,7 @@ impl PolledQueue {
     /// This look has found something of the peer in this place.
     #[inline(always)]
     pub(super) fn finds(&mut self, place: usize) {
-        self.turn = self.turn.found(place);
+        self.turn = self.turn.after_packet_of(place);
     }
 
     /// The number of this look.
@@ -264,7 +264,7 @@ impl Polled {
     /// Of a queue of this device, with the device's side of it.
     ///
     /// # Errors
-    /// There is no memory to remember what was reported.
+    /// There is no memory for the history of reports.
     pub fn new(core: CompletionQueue<'static>, ctx: &CqCtx, hca: &Running) -> Result<Self, Error> {
         // Only a node's device reports to polls.
         let count = hca.fabric().map_or(1, |_| core.capacity());
@@ -397,13 +397,13 @@ mod tests {
     fn peers_have_their_turns() {
         let mut turn = PeerTurn::behind(3);
         for _ in 1..LOOKS_AT_ONE {
-            turn = turn.found(2);
+            turn = turn.after_packet_of(2);
             assert_eq!(turn.place, 2);
         }
-        turn = turn.found(2);
+        turn = turn.after_packet_of(2);
         assert_eq!((turn.place, turn.left), (1, LOOKS_AT_ONE));
         // What a peer has left of its turn is not that of another one.
-        turn = turn.found(1).found(0);
+        turn = turn.after_packet_of(1).after_packet_of(0);
         assert_eq!((turn.place, turn.left), (0, LOOKS_AT_ONE - 1));
     }
 }

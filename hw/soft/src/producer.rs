@@ -341,7 +341,7 @@ mod loom_models {
     }
 
     /// A thread receives a message. Another one polls, and receives where it finds nothing.
-    fn handed_over(only_if_empty: bool) {
+    fn reported(only_if_empty: bool) {
         check(move || {
             let world = Arc::new((World::new(), Messages::default()));
             let other = {
@@ -370,14 +370,14 @@ mod loom_models {
     }
 
     #[test]
-    fn loom_a_receive_that_is_handed_over_overtakes_none() {
-        handed_over(true);
+    fn loom_a_receive_that_is_reported_overtakes_none() {
+        reported(true);
     }
 
     #[test]
     #[should_panic(expected = "one has overtaken another")]
     fn loom_whether_the_queue_is_still_empty_has_to_be_checked() {
-        longer(|| handed_over(false));
+        longer(|| reported(false));
     }
 
     #[cfg(loom)]

@@ -27,7 +27,7 @@ use std::sync::atomic::{
 /// The device's side of a queue pair.
 #[derive(Debug)]
 pub struct QpCtx {
-    pub face: CachePadded<Face>,
+    pub rights: CachePadded<Rights>,
     pub sender: CachePadded<Sender>,
     pub receiver: CachePadded<Receiver>,
     pub inbound: CachePadded<Inbound>,
@@ -40,7 +40,7 @@ impl QpCtx {
             ..Sender::default()
         };
         Self {
-            face: CachePadded::default(),
+            rights: CachePadded::default(),
             sender: sender.into(),
             receiver: CachePadded::default(),
             inbound: CachePadded::default(),
@@ -50,7 +50,7 @@ impl QpCtx {
 
 /// What peers read, and who posts receives. It changes rarely.
 #[derive(Debug, Default)]
-pub struct Face {
+pub struct Rights {
     /// Whose requests are accepted: a [`connection`](super::connection), or all
     /// [`datagrams`](super::connection::datagrams); zero while none are. It contains the responder's own number
     /// too, because the context may belong to another queue pair by now.

@@ -6,7 +6,7 @@ use super::copy::Span;
 use super::hca::Hca;
 use super::lists::can_read_all;
 use super::mr::Reach;
-use super::qp::{Face, QpCtx, SendWork};
+use super::qp::{QpCtx, Rights, SendWork};
 use super::receive::{Message, Receives, RecvWork, Unfilled};
 use super::srq::SrqCtx;
 use bellwire_core::access::AccessFlags;
@@ -90,9 +90,9 @@ pub(super) fn usual_place(
     length: u64,
     access: AccessFlags,
 ) -> Option<*mut u8> {
-    let face = &work.peer.face;
+    let rights = &work.peer.rights;
     // Acquire: as in `Responder::find`.
-    if face.accepts.load(Ordering::Acquire) != work.connection {
+    if rights.accepts.load(Ordering::Acquire) != work.connection {
         return None;
     }
     let grant = &mut work.grants[usize::from(access != AccessFlags::REMOTE_READ)];
@@ -101,7 +101,7 @@ pub(super) fn usual_place(
     if grant.covers(generation, rkey, addr, length) {
         return Some(std::ptr::with_exposed_provenance_mut(addr as usize));
     }
-    let place = usual_place_of(hca, face, remote, length, access);
+    let place = usual_place_of(hca, rights, remote, length, access);
     if place.is_some() {
         *grant = hca.mrs.grant(generation, rkey).unwrap_or(*grant);
     }
@@ -112,30 +112,36 @@ pub(super) fn usual_place(
 #[inline(always)]
 pub(super) fn usual_place_of(
     hca: &Hca,
-    face: &Face,
+    rights: &Rights,
     remote: Remote,
     length: u64,
     access: AccessFlags,
 ) -> Option<*mut u8> {
-    if !allows(face, access) {
+    if !allows(rights, access) {
         return None;
     }
     // Relaxed: written before `accepts`.
-    covered(hca, face.pd.load(Ordering::Relaxed), remote, length, access)
+    covered(
+        hca,
+        rights.pd.load(Ordering::Relaxed),
+        remote,
+        length,
+        access,
+    )
 }
 
 /// Whether a responder that accepts the requester's packets allows operations of this kind.
 #[inline(always)]
-pub(super) fn allows(face: &Face, access: AccessFlags) -> bool {
+pub(super) fn allows(rights: &Rights, access: AccessFlags) -> bool {
     // Relaxed: written before `accepts`.
-    face.access.load(Ordering::Relaxed) & access.bits() != 0
+    rights.access.load(Ordering::Relaxed) & access.bits() != 0
 }
 
 /// Whether a reliable connection accepts this requester's packets, and has a receive queue of its own.
 #[inline(always)]
 pub(super) fn takes_own_receives(work: &SendWork) -> bool {
     // Acquire: as in `Responder::find`.
-    work.peer.face.accepts.load(Ordering::Acquire) == work.connection
+    work.peer.rights.accepts.load(Ordering::Acquire) == work.connection
         // SAFETY: the peer accepts only this requester, whose section this is, so this thread owns the receive
         // side.
         && unsafe { &*work.peer.receiver.work.get() }
@@ -148,7 +154,7 @@ pub(super) fn takes_own_receives(work: &SendWork) -> bool {
 #[inline(always)]
 pub(super) fn deliver_short(hca: &Hca, work: &SendWork, bytes: &[u8], solicited: bool) -> bool {
     // Acquire: as in `Responder::find`.
-    if work.peer.face.accepts.load(Ordering::Acquire) != work.connection {
+    if work.peer.rights.accepts.load(Ordering::Acquire) != work.connection {
         return false;
     }
     // SAFETY: the peer accepts only this requester, whose section this is, so this thread owns the receive side.
@@ -172,7 +178,7 @@ impl<'a> Responder<'a> {
     pub fn find(hca: &Hca, work: &'a SendWork, xrc: Option<u32>) -> Result<Self, Answer> {
         // Acquire: pairs with the Release at the peer's transition to RTR, so that its receive side is set
         // up.
-        if work.peer.face.accepts.load(Ordering::Acquire) != work.connection {
+        if work.peer.rights.accepts.load(Ordering::Acquire) != work.connection {
             return Err(not_yet(work));
         }
         let srq = match xrc {
@@ -192,7 +198,7 @@ impl<'a> Responder<'a> {
         length: u64,
         access: AccessFlags,
     ) -> Result<*mut u8, Answer> {
-        if !allows(&self.work.peer.face, access) {
+        if !allows(&self.work.peer.rights, access) {
             return Err(Answer::Nak(Syndrome::REMOTE_INVAL_REQ, Blame::Request));
         }
         if length == 0 {
@@ -233,7 +239,7 @@ impl<'a> Responder<'a> {
     pub fn pd(&self) -> u32 {
         match self.srq {
             // Relaxed: written before `accepts`, which was loaded with Acquire.
-            None => self.work.peer.face.pd.load(Ordering::Relaxed),
+            None => self.work.peer.rights.pd.load(Ordering::Relaxed),
             // IBTA annex A14: the protection domain of the shared receive queue applies to requests for it.
             Some(srq) => srq.pd,
         }
@@ -293,7 +299,7 @@ impl Responder<'_> {
 pub(super) fn unfilled(peer: &QpCtx, why: Unfilled) -> Answer {
     match why {
         // Relaxed: the value orders no other data.
-        Unfilled::Empty => Answer::Rnr(peer.face.min_rnr_timer.load(Ordering::Relaxed)),
+        Unfilled::Empty => Answer::Rnr(peer.rights.min_rnr_timer.load(Ordering::Relaxed)),
         Unfilled::Failed(syndrome) => Answer::Nak(syndrome, Blame::Receive),
         Unfilled::Gone => Answer::Silent,
         Unfilled::Unread => Answer::Unread,
@@ -305,7 +311,7 @@ pub(super) fn unfilled(peer: &QpCtx, why: Unfilled) -> Answer {
 #[cold]
 fn not_yet(work: &SendWork) -> Answer {
     // Relaxed: the holder of the lock checks again.
-    let accepts = work.peer.face.accepts.load(Ordering::Relaxed);
+    let accepts = work.peer.rights.accepts.load(Ordering::Relaxed);
     if accepts == work.connection | UNTRIED {
         Answer::First
     } else {

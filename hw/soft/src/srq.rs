@@ -248,7 +248,7 @@ mod tests {
         unsafe { ctx.as_ref() }.number()
     }
 
-    fn found(hca: &Running, number: u32) -> bool {
+    fn exists(hca: &Running, number: u32) -> bool {
         // SAFETY: it is used before anything could destroy it.
         unsafe { hca.srqs.get(number) }.is_some_and(|ctx| ctx.pd == 7)
     }
@@ -260,16 +260,16 @@ mod tests {
         let events = hca.contexts.open(1).expect("a context");
         let [first, second] = [&memory[0], &memory[1]].map(|memory| create(&hca, &events, memory));
         assert!(first != second && first != 0 && first | second < 1 << 24);
-        assert!(found(&hca, first) && found(&hca, second));
-        assert!(!found(&hca, 0) && !found(&hca, first ^ 1 << INDEX_BITS));
+        assert!(exists(&hca, first) && exists(&hca, second));
+        assert!(!exists(&hca, 0) && !exists(&hca, first ^ 1 << INDEX_BITS));
         assert!(hca.destroy_srq(first).is_some());
-        assert!(!found(&hca, first) && found(&hca, second));
+        assert!(!exists(&hca, first) && exists(&hca, second));
         assert!(hca.destroy_srq(first).is_none());
         // The same index, with another number.
         let third = create(&hca, &events, &memory[2]);
         assert_ne!(third, first);
         assert_eq!((third ^ first) & (MAX_SRQ as u32 - 1), 0);
-        assert!(!found(&hca, first) && found(&hca, third));
+        assert!(!exists(&hca, first) && exists(&hca, third));
         assert!(hca.destroy_srq(second).is_some() && hca.destroy_srq(third).is_some());
     }
 

@@ -90,11 +90,11 @@ pub const RULES: [Rule; 8] = [
     pattern("that one", 17, r"\b[Tt]hat one(?:$|[.,;:)]| (?:is|was|has|had|does|did|can|may|itself|then|too|that|which|of)\b)",
         "repeat the noun"),
     pattern("those that", 149, r"\b[Tt]hose (?:that|which|who)\b", "repeat the noun"),
-    pattern("metaphors", 57, r"\b(?:[Ss]eldom|[Ee]lsewhere|[Oo]wed?|[Oo]wes|[Pp]aid|[Pp]ays|[Hh]anded|[Ff]aces?|[Ll]etter)\b",
+    pattern("metaphors", 51, r"\b(?:[Ss]eldom|[Ee]lsewhere|[Oo]wed?|[Oo]wes|[Pp]aid|[Pp]ays|[Hh]anded|[Ff]aces?|[Ll]etter)\b",
         "rarely, in another place, has to send, costs, passed, side, message"),
     pattern("participles as nouns", 0, r"\b(?:[Tt]he|[Aa]ll|[Ww]hat|[Oo]f|[Tt]hose) (?:seen|known|found|handed|paid|owed|likely)(?:$|[.,;:)]| (?:is|are|was|were|has|have|of|by)\b)",
         "name the thing that was found"),
-    Rule { name: "names", clean: CLEAN, left: 105, what: What::Names, instead: "name the thing with a noun of the field" },
+    Rule { name: "names", clean: CLEAN, left: 90, what: What::Names, instead: "name the thing with a noun of the field" },
     Rule { name: "long sentences", clean: CLEAN, left: 786, what: What::Long,
         instead: "one thought a sentence: at most 25 words in comments, 30 in pages" },
 ];

@@ -85,7 +85,7 @@ impl<T> Linked<T> {
     }
 
     /// Up to 64 peers, with their places, from the `first` place on and then from the last one. A thread that polls visits
-    /// these, so that a poll costs no more in a large fabric than in one of 64; the next one goes on [behind](behind) the last of
+    /// these, so that a poll costs no more in a large fabric than in one of 64; the next one goes on [behind] the last of
     /// them. Unlike [`all`](Self::all), one that begins in the middle may miss a peer that goes to another place meanwhile.
     #[inline(always)]
     pub fn some(&self, first: usize) -> impl Iterator<Item = (usize, &T)> {

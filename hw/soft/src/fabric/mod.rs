@@ -65,7 +65,7 @@ pub use owner::Owner;
 pub(crate) use owner::{prefix_of, user_of};
 pub use peer::{Link, Peer};
 pub use reading::{PendingAcks, Reads};
-pub use segment::Face;
+pub use segment::Published;
 pub use size::{Besides, MOST_SHORT, Size};
 pub use window::Mapped;
 pub use wire::{

@@ -219,7 +219,7 @@ impl Node {
     }
 
     /// Like [`live`](Self::live), but only the next of them, if there are many, from the `first` place in the list on, and with
-    /// their places: for a thread that polls, which goes on [behind] the last one.
+    /// their places: for a thread that polls, which goes on [behind](super::behind) the last one.
     #[inline(always)]
     pub fn some_live(&self, first: usize) -> impl Iterator<Item = (usize, &Peer)> {
         self.places.linked.some(first)

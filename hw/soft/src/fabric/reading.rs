@@ -151,7 +151,7 @@ impl Reads<'_> {
     /// Most looks find one packet. Whether there is another one is looked at only if the last look had found one, too: that
     /// line has to come from the peer's processor, for which a program that answers each message would wait.
     #[inline(always)]
-    pub fn found_again_in(&mut self, look: u32) -> bool {
+    pub fn follows_a_packet_in(&mut self, look: u32) -> bool {
         // SAFETY: this thread has the turn.
         let found = unsafe { &mut *self.of.found.get() };
         look.wrapping_sub(std::mem::replace(found, look)) == 1

@@ -5,7 +5,7 @@
 //!   128  whether the writer wants to be woken
 //!   256  whether the writer's port is down
 //!  4096  lines of 64 bytes: packets, see `wire`
-//!   end  the faces of queue pairs, and their sections
+//!   end  the published words of queue pairs, and their sections
 //! ```
 
 #[cfg(any(loom, all(test, miri)))]
@@ -32,14 +32,14 @@ const READ: usize = 0;
 const ATTENTION: usize = 128;
 const DOWN: usize = 256;
 
-/// Where the lines end and the faces start: one face for each index of a queue pair.
+/// Where the lines end and the published words start: one entry for each index of a queue pair.
 pub(super) const END: usize = HEADER + LINES as usize * LINE;
-const FACES: usize = 1 << 16;
+const QPS: usize = 1 << 16;
 
-const SECTIONS: usize = END + FACES * size_of::<Face>();
+const SECTIONS: usize = END + QPS * size_of::<Published>();
 
 /// Size of a segment in bytes.
-pub(super) const SEGMENT: usize = (SECTIONS + FACES * size_of::<Busy>()).next_multiple_of(MAX_PAGE);
+pub(super) const SEGMENT: usize = (SECTIONS + QPS * size_of::<Busy>()).next_multiple_of(MAX_PAGE);
 
 #[cfg(not(any(loom, all(test, miri))))]
 pub(super) fn word(segment: NonNull<u8>, offset: usize) -> &'static AtomicU32 {
@@ -64,33 +64,33 @@ pub(super) fn line(position: u32) -> usize {
 /// What a peer may know of a queue pair that is connected to one of its own.
 #[derive(Debug)]
 #[repr(C, align(32))]
-pub struct Face {
+pub struct Published {
     /// The life in which it sends, with flags; zero: none.
     pub life: AtomicU32,
     /// How its packets are made: see `soft::packets`.
     pub packets: AtomicU32,
-    /// Whose requests it accepts, as on its own side: see `soft::qp::Face`.
+    /// Whose requests it accepts, as on its own side: see `soft::qp::Rights`.
     pub accepts: AtomicU64,
     pub pd: AtomicU32,
     pub access: AtomicU32,
 }
 
 /// Odd while a queue pair accesses the peer's memory. It has a cache line of its own, also where lines have
-/// 128 bytes, because it is written at each request, and the peer reads the faces at each of its requests.
+/// 128 bytes, because it is written at each request, and the peer reads the published words at each of its requests.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Busy(Section);
 
 fn busy(segment: NonNull<u8>, qpn: u32) -> &'static Section {
-    let at = SECTIONS + (qpn as usize & (FACES - 1)) * size_of::<Busy>();
+    let at = SECTIONS + (qpn as usize & (QPS - 1)) * size_of::<Busy>();
     // SAFETY: within a window, which lives as long as its node; any bits are a section.
     &unsafe { segment.add(at).cast::<Busy>().as_ref() }.0
 }
 
-fn face(segment: NonNull<u8>, qpn: u32) -> &'static Face {
-    let at = END + (qpn as usize & (FACES - 1)) * size_of::<Face>();
-    // SAFETY: within a window, which lives as long as its node; any bits are a face.
-    unsafe { segment.add(at).cast::<Face>().as_ref() }
+fn published(segment: NonNull<u8>, qpn: u32) -> &'static Published {
+    let at = END + (qpn as usize & (QPS - 1)) * size_of::<Published>();
+    // SAFETY: within a window, which lives as long as its node; any bits are published words.
+    unsafe { segment.add(at).cast::<Published>().as_ref() }
 }
 
 /// The two segments of a link with one peer.
@@ -131,33 +131,37 @@ impl Segments {
         // Acquire: pairs with the Release in `set_life`. The fence orders earlier reads of the peer's memory
         // before this load.
         fence(Ordering::Acquire);
-        self.their_face(qpn).life.load(Ordering::Acquire)
+        self.published_by_peer(qpn).life.load(Ordering::Acquire)
     }
 
     /// Publishes the life of our queue pair.
     pub fn set_life(&self, qpn: u32, value: u32) {
         // Release: pairs with the Acquire in `life`. The fence orders the store before the completions that
         // follow.
-        self.our_face(qpn).life.store(value, Ordering::Release);
+        self.published_here(qpn)
+            .life
+            .store(value, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
     /// How the packets of a peer's queue pair are made, behind [`life`](Self::life).
     pub fn packets(&self, qpn: u32) -> u32 {
         // Relaxed: written before the life.
-        self.their_face(qpn).packets.load(Ordering::Relaxed)
+        self.published_by_peer(qpn).packets.load(Ordering::Relaxed)
     }
 
     /// Publishes how the packets of our queue pair are made, before [its life](Self::set_life).
     pub fn set_packets(&self, qpn: u32, word: u32) {
         // Relaxed: published by the life.
-        self.our_face(qpn).packets.store(word, Ordering::Relaxed);
+        self.published_here(qpn)
+            .packets
+            .store(word, Ordering::Relaxed);
     }
 
     /// What the peer publishes of its queue pair.
     #[inline(always)]
-    pub fn their_face(&self, qpn: u32) -> &'static Face {
-        face(self.theirs, qpn)
+    pub fn published_by_peer(&self, qpn: u32) -> &'static Published {
+        published(self.theirs, qpn)
     }
 
     /// The section of one of our queue pairs that accesses the peer's memory.
@@ -173,8 +177,8 @@ impl Segments {
 
     /// What we publish of our queue pair to the peer.
     #[inline(always)]
-    pub fn our_face(&self, qpn: u32) -> &'static Face {
-        face(self.ours, qpn)
+    pub fn published_here(&self, qpn: u32) -> &'static Published {
+        published(self.ours, qpn)
     }
 
     /// Whether the peer accepts no packets because its port is down.

@@ -8,7 +8,7 @@ use super::super::copy::{Fault, copy};
 use super::super::hca::Hca;
 use super::super::mr::LocalGrant;
 use super::super::polled::PolledQueue;
-use super::super::qp::Face;
+use super::super::qp::Rights;
 use super::super::respond::{allows, usual_place_of};
 use super::{
     Claim, GRH_BYTES, Held, Lists, Origin, Placer, Receives, RecvWork, of_datagram, room_in,
@@ -68,7 +68,7 @@ impl<const PIECES: usize> Arrived<PIECES> {
 }
 
 impl RecvWork {
-    /// Delivers a message into the queue pair's own receive queue or its shared one. `face` is the queue pair's. `valid`
+    /// Delivers a message into the queue pair's own receive queue or its shared one. `rights` is the queue pair's. `valid`
     /// is asked once the data has been copied: whether it was the message's until then. A plain SEND is reported to this
     /// `poll`, if that polls the receive's completion queue. `None`: the message was not valid, or there is no receive, or
     /// the message does not fit. Also, if it may not be written to its target, or the completion queue is full.
@@ -78,7 +78,7 @@ impl RecvWork {
     pub(in super::super) fn deliver<const PIECES: usize>(
         &mut self,
         hca: &Hca,
-        face: &Face,
+        rights: &Rights,
         message: &Arrived<PIECES>,
         valid: impl Fn() -> bool,
         poll: Option<&mut PolledQueue>,
@@ -88,13 +88,13 @@ impl RecvWork {
                 // No other thread claims from this queue meanwhile.
                 let claim = queue.next(self.qpn, self.pd)?;
                 let local = &mut queue.local;
-                let reported = claim.fill_arrived(hca, face, message, local, valid, poll)?;
+                let reported = claim.fill_arrived(hca, rights, message, local, valid, poll)?;
                 queue.pass();
                 Some(reported)
             }
             Receives::Shared(_) => self.deliver_shared(
                 #[inline(always)]
-                |claim, local| claim.fill_arrived(hca, face, message, local, valid, poll),
+                |claim, local| claim.fill_arrived(hca, rights, message, local, valid, poll),
             ),
             Receives::Xrc { .. } => None,
         }
@@ -156,7 +156,7 @@ impl<R: Lists> Claim<R> {
     fn fill_arrived<const PIECES: usize>(
         &self,
         hca: &Hca,
-        face: &Face,
+        rights: &Rights,
         message: &Arrived<PIECES>,
         local: &mut LocalGrant,
         valid: impl Fn() -> bool,
@@ -165,7 +165,7 @@ impl<R: Lists> Claim<R> {
         let placed = match message.target {
             // Written before the completion has room. If it has none, the queue pair fails, and the result of a failed
             // WRITE is undefined.
-            Some(target) => put(hca, face, target, message),
+            Some(target) => put(hca, rights, target, message),
             None => message.length == 0 || self.place(hca, message, local),
         };
         if !(placed && valid()) {
@@ -250,16 +250,16 @@ impl<R: Lists> Claim<R> {
 #[inline(always)]
 fn put<const PIECES: usize>(
     hca: &Hca,
-    face: &Face,
+    rights: &Rights,
     target: Remote,
     arrived: &Arrived<PIECES>,
 ) -> bool {
     let (length, access) = (arrived.length as u64, AccessFlags::REMOTE_WRITE);
     if length == 0 {
         // No key is needed (IBTA C9-88).
-        return allows(face, access);
+        return allows(rights, access);
     }
-    let place = usual_place_of(hca, face, target, length, access);
+    let place = usual_place_of(hca, rights, target, length, access);
     // SAFETY: the target was checked in this section.
     place.is_some_and(|place| unsafe { arrived.copy_to(place) }.is_ok())
 }

@@ -28,7 +28,7 @@ const UNKNOWN: u64 = 1 << 32;
 /// The next one is read under the device's lock. The queue pair is no RC queue pair, or its pending response is more
 /// than an acknowledgement.
 const CLOSED: u64 = 1 << 33;
-/// What was taken last needs no acknowledgement: nothing was, or a response of its own acknowledges it, and all before it.
+/// The last request needs no acknowledgement. There was none, or its own response acknowledges it, and all before it.
 /// An acknowledgement that is faster than that would complete a READ or an atomic without its result.
 const ANSWERED: u64 = 1 << 34;
 
@@ -117,7 +117,7 @@ pub struct PendingAck {
 
 /// Relaxed, all: each value is independent. An acknowledgement that is sent twice does no harm.
 impl Acknowledged {
-    /// The acknowledgement of what was taken before the request that is `expected`, unless it has been sent.
+    /// The acknowledgement of the requests before the `expected` one, unless it has been sent.
     #[inline(always)]
     fn pending(&self, expected: &Expected) -> Option<PendingAck> {
         let expected = expected.word();
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_taken_is_owed_until_it_was_acknowledged() {
+    fn a_request_is_pending_until_it_is_acknowledged() {
         let table = QpTable::new().unwrap();
         // SAFETY: not used after the table.
         let ctx = unsafe { table.get(7) };

@@ -165,7 +165,7 @@ impl Hca {
     fn acknowledge_now(&self, peer: &Peer, ctx: &QpCtx) -> bool {
         // Relaxed: accepted in this section. If it is zero meanwhile, the holder of the lock stops the queue pair. It waits
         // for this section, and then sends the acknowledgement.
-        let accepts = ctx.face.accepts.load(Ordering::Relaxed);
+        let accepts = ctx.rights.accepts.load(Ordering::Relaxed);
         let due = ctx.pending_ack().map(|pending| Due {
             ctx,
             to: requester_of(accepts),
@@ -180,7 +180,7 @@ impl Hca {
         // SAFETY: used by the caller only.
         let ctx = unsafe { self.qps.find(qpn) }?;
         // Acquire: pairs with the Release at the transition to RTR.
-        let accepts = ctx.face.accepts.load(Ordering::Acquire);
+        let accepts = ctx.rights.accepts.load(Ordering::Acquire);
         // It may be connected with another peer by now, whose list it is in.
         if !is_with(accepts, qpn, peer) {
             return None;
@@ -234,7 +234,7 @@ impl Hca {
     }
 
     /// Handles a packet of acknowledgements, without the device's lock, and passes it. `false`: some are left, or it is no
-    /// such packet. Those that were handled may be handled again.
+    /// such packet. The acknowledgements before these may be handled again.
     pub(super) fn take_acks(&self, peer: &Peer, line: InPlace<'_>) -> bool {
         let size = line.size();
         let count = size.len() / BYTES;
@@ -267,7 +267,7 @@ impl Hca {
 fn due<'q>(peer: &Peer, ctx: &'q QpCtx, accepts: u64) -> Option<Due<'q>> {
     let pending = ctx.pending_ack()?;
     // Relaxed: by the thread that has the turn.
-    let same = ctx.face.incarnation.load(Ordering::Relaxed) == peer.incarnation();
+    let same = ctx.rights.incarnation.load(Ordering::Relaxed) == peer.incarnation();
     same.then(|| Due {
         ctx,
         to: requester_of(accepts),

@@ -219,7 +219,7 @@ impl Hca {
             return;
         };
         // Relaxed: changed under the lock.
-        let accepts = record.ctx.face.accepts.load(Ordering::Relaxed);
+        let accepts = record.ctx.rights.accepts.load(Ordering::Relaxed);
         let ctx = record.ctx;
         let Some(responder) = &mut record.responder else {
             return;
@@ -246,7 +246,7 @@ impl Hca {
             }
             // Each life is compared anew.
             untried = true;
-            ctx.face.accepts.store(name | UNTRIED, Ordering::Relaxed);
+            ctx.rights.accepts.store(name | UNTRIED, Ordering::Relaxed);
         }
         let expected = match accepted.expected.get() {
             Some(expected) if expected.life() == life => expected.msn(),
@@ -360,7 +360,7 @@ impl Hca {
             return;
         }
         // Behind others it need not be said that there are some. Relaxed: as in `list`.
-        let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
+        let qpn = responder(ctx.rights.accepts.load(Ordering::Relaxed));
         if pending.is_empty() || pending.try_push(qpn).is_err() {
             return self.list(peer, pending, ctx);
         }
@@ -377,7 +377,7 @@ impl Hca {
         }
         // Relaxed: its request has just been taken. If it is not accepted any more, nobody is listed, and whoever has
         // stopped that sends the acknowledgement: see `stop_reading`.
-        let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
+        let qpn = responder(ctx.rights.accepts.load(Ordering::Relaxed));
         let listed = pending.try_push(qpn).is_ok();
         peer.reading.set_has_pending(true);
         // SAFETY: by the thread that has the turn.

@@ -1,8 +1,8 @@
 //! Messages that travel whole in one packet, written straight from the send entry.
 
+use super::super::execute::SEND_DATA;
 use super::super::hca::Hca;
 use super::super::qp::SendWork;
-use super::super::short::SEND_DATA;
 use super::EAGER;
 use super::plain;
 use super::post::{IN_ENTRY, post_packet};

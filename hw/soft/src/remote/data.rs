@@ -177,7 +177,7 @@ impl Hca {
             return Some(Pulled::NotMapped);
         };
         let record = control.record(packet.header.name.dst())?;
-        let face = &record.ctx.face;
+        let rights = &record.ctx.rights;
         let partial = &mut record.responder.as_mut()?.partial;
         if part.at == 0 {
             *partial = Partial {
@@ -203,7 +203,7 @@ impl Hca {
         }
         if partial.failed == Some(Failed::NotReady) {
             // Relaxed: the value orders no other data.
-            let code = face.min_rnr_timer.load(Ordering::Relaxed);
+            let code = rights.min_rnr_timer.load(Ordering::Relaxed);
             return Some(Pulled::Done(Err(Stop::Rnr(code))));
         }
         let whole = partial.failed.is_none();

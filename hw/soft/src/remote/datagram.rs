@@ -1,7 +1,7 @@
 //! Datagrams to and from other processes. They are not acknowledged: if there is no room, they are dropped.
 //!
 //! A datagram to one queue pair that has a receive queue of its own is received without the device's lock, as other
-//! messages are: see [`unlocked`](super::unlocked). The others, and those that are not received with success, are taken
+//! messages are: see [`unlocked`](super::unlocked). The others, and each that fails, are received
 //! under the lock.
 
 use super::super::connection::datagrams;
@@ -228,9 +228,9 @@ impl Hca {
         };
         // Acquire: pairs with the Release at the transition to RTR, so that the receive side is set up. A thread that
         // takes it away waits for this section.
-        let accepts = ctx.face.accepts.load(Ordering::Acquire) == datagrams(qpn)
+        let accepts = ctx.rights.accepts.load(Ordering::Acquire) == datagrams(qpn)
             // Relaxed: written before `accepts`.
-            && ctx.face.qkey.load(Ordering::Relaxed) == front.qkey;
+            && ctx.rights.qkey.load(Ordering::Relaxed) == front.qkey;
         let (true, Some(grh), Some(data)) = (
             accepts,
             peer.reader.place(FRONT, before - FRONT),

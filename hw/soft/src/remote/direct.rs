@@ -1,7 +1,7 @@
 //! One-sided operations on memory that both processes have mapped: the requester's thread executes them
 //! completely, and the peer may sleep.
 //!
-//! Within its section the requester checks the responder's face (whether it is connected to this queue pair,
+//! Within its section the requester checks the responder's published words (whether it is connected to this queue pair,
 //! and what it allows), the key's entry in the peer's export, and whether the memory behind it is still
 //! mapped; then it copies. When the peer removes something, it waits for that section. Such a wait ends after
 //! 250 ms and is never under the device's lock, because a section is left by another process; a process that has not
@@ -22,7 +22,7 @@ use super::super::qp::SendWork;
 use super::super::run::{Stop, operate};
 use super::Remote;
 use super::place::For;
-use crate::fabric::{Face, Node, Peer};
+use crate::fabric::{Node, Peer, Published};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::wqe::Request;
@@ -35,31 +35,31 @@ use std::sync::atomic::Ordering;
 /// Where a requester checks what the peer allows, and the section in which it does so.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Door {
+pub struct PeerHandle {
     peer: &'static Peer,
     section: &'static Section,
-    /// The responder's face.
-    face: &'static Face,
+    /// The responder's published words.
+    published: &'static Published,
     /// The connection that the responder has to accept, in this life of the requester.
     name: u64,
 }
 
-impl Door {
+impl PeerHandle {
     /// # Safety
-    /// The node outlives the door's last use.
+    /// The node outlives the handle's last use.
     pub unsafe fn new(node: &Node, slot: usize, (src, life): (u32, u16), dst: u32) -> Self {
-        // SAFETY: the caller guarantees that the node outlives the door's last use.
+        // SAFETY: the caller guarantees that the node outlives the handle's last use.
         let peer = unsafe { &*std::ptr::from_ref(node.peer(slot)) };
         Self {
             peer,
             section: peer.segments.our_section(src),
-            face: peer.segments.their_face(dst),
+            published: peer.segments.published_by_peer(dst),
             name: in_life(connection_with(dst, src, node.lid()), life),
         }
     }
 }
 
-impl Door {
+impl PeerHandle {
     /// The peer's node.
     #[inline(always)]
     pub(super) fn peer(&self) -> &'static Peer {
@@ -96,12 +96,12 @@ pub(super) fn reach<const GRANTED: bool>(
     flags: AccessFlags,
     access: impl FnOnce(*mut u8) -> Result<(), Fault>,
 ) -> bool {
-    let section = remote.door.section;
+    let section = remote.handle.section;
     let place = if GRANTED {
         section.enter_unfenced();
         granted(remote, target, length, flags)
     } else {
-        section.enter_between(&remote.door.peer.barriers);
+        section.enter_between(&remote.handle.peer.barriers);
         find(remote, target, length, flags)
     };
     let reached = place.is_some_and(|place| access(place).is_ok());
@@ -117,17 +117,17 @@ fn granted(
     length: u64,
     flags: AccessFlags,
 ) -> Option<*mut u8> {
-    let door = &remote.door;
+    let handle = &remote.handle;
     let PeerGrant {
         region,
         place,
         mapped,
     } = &remote.grants[purpose(flags) as usize];
     // Acquire: pairs with the Release in `Hca::show_responder`.
-    let there = door.face.accepts.load(Ordering::Acquire) == door.name
+    let there = handle.published.accepts.load(Ordering::Acquire) == handle.name
         // There is no grant of a link with fences, and before one is made, this changes.
-        && door.peer.unmapped.now() == *mapped
-        && region.covers(door.peer.shown().keys_generation().now(), target.rkey, target.addr, length);
+        && handle.peer.unmapped.now() == *mapped
+        && region.covers(handle.peer.shown().keys_generation().now(), target.rkey, target.addr, length);
     let offset = target.addr.wrapping_sub(region.addr) as usize;
     there.then(|| std::ptr::with_exposed_provenance_mut(place.wrapping_add(offset)))
 }
@@ -140,13 +140,13 @@ fn find(
     length: u64,
     access: AccessFlags,
 ) -> Option<*mut u8> {
-    let door = remote.door;
+    let handle = remote.handle;
     // Both first: see `generation`.
-    let mapped = door.peer.unmapped.now();
-    let generation = door.peer.shown().keys_generation().now();
-    let place = place(remote, door, target, length, access).ok()?;
+    let mapped = handle.peer.unmapped.now();
+    let generation = handle.peer.shown().keys_generation().now();
+    let place = place(remote, handle, target, length, access).ok()?;
     if let Some(view) = remote.view
-        && door.peer.barriers.is_unfenced()
+        && handle.peer.barriers.is_unfenced()
         && let Some(region) = view.keys.grant(generation, target.rkey)
     {
         let purpose = purpose(access);
@@ -182,18 +182,21 @@ enum Miss {
 #[inline(always)]
 fn place(
     remote: &Remote,
-    door: Door,
+    handle: PeerHandle,
     target: wr::Remote,
     length: u64,
     access: AccessFlags,
 ) -> Result<*mut u8, Miss> {
-    let Door {
-        peer, face, name, ..
-    } = door;
+    let PeerHandle {
+        peer,
+        published,
+        name,
+        ..
+    } = handle;
     // Acquire: pairs with the Release in `Hca::show_responder`.
-    let taken = face.accepts.load(Ordering::Acquire) == name
+    let taken = published.accepts.load(Ordering::Acquire) == name
         // Relaxed: written before `accepts`.
-        && face.access.load(Ordering::Relaxed) & access.bits() != 0
+        && published.access.load(Ordering::Relaxed) & access.bits() != 0
         && peer.incarnation() == remote.incarnation
         && !peer.segments.is_down();
     if !taken {
@@ -204,7 +207,7 @@ fn place(
     };
     let reach = Reach {
         key: target.rkey,
-        pd: face.pd.load(Ordering::Relaxed),
+        pd: published.pd.load(Ordering::Relaxed),
         qpn: 0,
         addr: target.addr,
         length,
@@ -245,15 +248,20 @@ pub(super) fn execute(
 
 #[inline(always)]
 fn reach_any(remote: &Remote, request: &Request<'_>, length: u64) -> Result<u32, Miss> {
-    let door = remote.door;
-    door.section.enter_between(&door.peer.barriers);
-    let done = carry_out(remote, door, request, length);
-    door.section.leave();
+    let handle = remote.handle;
+    handle.section.enter_between(&handle.peer.barriers);
+    let done = carry_out(remote, handle, request, length);
+    handle.section.leave();
     done
 }
 
 #[inline(always)]
-fn carry_out(remote: &Remote, door: Door, request: &Request<'_>, length: u64) -> Result<u32, Miss> {
+fn carry_out(
+    remote: &Remote,
+    handle: PeerHandle,
+    request: &Request<'_>,
+    length: u64,
+) -> Result<u32, Miss> {
     let atomic = request.atomic();
     let access = match (atomic, request.operation().has_result()) {
         (Some(_), _) => AccessFlags::REMOTE_ATOMIC,
@@ -264,7 +272,7 @@ fn carry_out(remote: &Remote, door: Door, request: &Request<'_>, length: u64) ->
     if length == 0 {
         return Err(Miss::Packet);
     }
-    let place = place(remote, door, target, length, access)?;
+    let place = place(remote, handle, target, length, access)?;
     let data = request.data();
     // SAFETY: the local side was checked in the queue pair's section; the remote side lies within a mapping
     // of this process, which lives until that section is left.

@@ -3,11 +3,11 @@
 //! from 2 KiB on, the packet only says where it is: see [`pulled`](super::pulled). Of data in several pieces: see
 //! [`gather`](super::gather).
 //!
-//! What is otherwise changes nothing here, and [`step`](super::requester) executes it.
+//! Any other request changes nothing here, and [`step`](super::requester) executes it.
 
+use super::super::execute::{Current, SEND_DATA};
 use super::super::hca::Hca;
 use super::super::qp::SendWork;
-use super::super::short::{Current, SEND_DATA};
 use super::carried::{WRITE_DATA, sent_pieces};
 use super::gather::sent_gathered;
 use super::post::{IN_PACKET, is_held};

@@ -32,7 +32,7 @@ const LONG_TICK: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     All,
-    /// Those that no other thread [holds](crate::turn::Biased), which probably reads them.
+    /// The peers whose turn no other thread [holds](crate::turn::Biased): such a thread probably reads them.
     Free,
 }
 
@@ -147,7 +147,7 @@ impl Hca {
             {
                 responder.incarnation = incarnation;
                 // Relaxed: read by who reads the peer's packets next.
-                (record.ctx.face.incarnation).store(incarnation, Ordering::Relaxed);
+                (record.ctx.rights.incarnation).store(incarnation, Ordering::Relaxed);
                 self.show_responder(record);
             }
             let waits = (record.requester.as_ref())

@@ -74,7 +74,7 @@ impl Looks {
     /// The only peer.
     ///
     /// # Safety
-    /// The node lives as long as what is returned.
+    /// The node lives as long as the returned peer.
     #[inline(always)]
     unsafe fn only(&self) -> Option<&'static Peer> {
         // Acquire: pairs with the Release in `linked`: its link is there.
@@ -99,7 +99,7 @@ impl Hca {
         };
         match peer.reader.next_line() {
             Some(line) => self.receive_next(peer, line, looking),
-            None => self.found_nothing(looking),
+            None => self.look_for_responses(looking),
         }
     }
 
@@ -133,7 +133,7 @@ impl Hca {
             return self.look_at_some(looking);
         }
         looking.goes_on_behind(last);
-        self.found_nothing(looking)
+        self.look_for_responses(looking)
     }
 
     /// Handles the next packet of a peer, which begins with this line.
@@ -211,7 +211,7 @@ impl Hca {
             line,
             ctx,
             #[inline(always)]
-            |work| work.deliver(self, &ctx.face, &message, || true, Some(&mut looking)),
+            |work| work.deliver(self, &ctx.rights, &message, || true, Some(&mut looking)),
         );
         match delivered {
             Some(delivered) => self.delivered(peer, delivered, looking),
@@ -281,7 +281,7 @@ impl Hca {
     }
 
     #[inline(always)]
-    fn found_nothing<'q>(&self, looking: Looking<'q>) -> Option<&'q Received> {
+    fn look_for_responses<'q>(&self, looking: Looking<'q>) -> Option<&'q Received> {
         match &self.node {
             Some(node) if node.has_pending_responses() => self.look_at_some(looking),
             _ => None,

@@ -34,7 +34,7 @@
 //! # Who reads them
 //! A thread that polls a completion queue of the responder's process and finds nothing reads the packets. One
 //! thread at a time reads those of a peer; a thread that always does so takes its turn without a locked instruction
-//! (see `turn::biased`). It handles what is frequent and simple without the device's lock (see `look` and
+//! (see `turn::biased`). It handles frequent, simple packets without the device's lock (see `look` and
 //! `unlocked`), and executes the other entries under the lock, which it takes only if the lock is free. When no thread
 //! polls, the node's thread reads them. A peer wakes it if packets stay unread for 20 µs, or at once if a completion
 //! queue is armed.
@@ -71,7 +71,7 @@ mod post;
 mod pulled;
 mod read;
 mod requester;
-mod short;
+mod send;
 mod unlocked;
 mod views;
 mod watch;
@@ -79,14 +79,14 @@ mod watch;
 pub use accepted::{Accepted, Acknowledged};
 pub(super) use arrival::Scratch;
 pub(super) use datagram::{send_datagram, send_to_all};
-pub use direct::{Door, PeerGrant, ShownMemory};
+pub use direct::{PeerGrant, PeerHandle, ShownMemory};
 pub(super) use inbound::Completing;
 pub use inbound::Inbound;
 pub(super) use link::run as run_node;
 pub(super) use look::Looks;
 pub(super) use read::READ_AT_ONCE;
 pub(super) use requester::run;
-pub(super) use short::{PLAIN, WITH_IMM, reach_there};
+pub(super) use send::{PLAIN, WITH_IMM, reach_there};
 pub(super) use views::Views;
 pub use views::{Sources, View};
 pub(super) use watch::{Round, Watch};
@@ -107,7 +107,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Remote {
-    pub door: Door,
+    pub handle: PeerHandle,
     /// Incarnation of the node there, because several nodes can have that place one after the other.
     /// Zero: the next node there with which a link is made.
     pub incarnation: u64,
@@ -211,11 +211,11 @@ impl Hca {
     pub(super) fn show_responder(&self, record: &QpRecord) {
         if let (Some(node), Some(responder)) = (&self.node, &record.responder) {
             let peer = node.peer(responder.slot);
-            let shown = peer.segments.our_face(record.qpn);
-            let face = &record.ctx.face;
+            let shown = peer.segments.published_here(record.qpn);
+            let rights = &record.ctx.rights;
             // Relaxed: under the lock. If another process has the place by now, `accepts` is published as
             // zero.
-            let mut accepts = face.accepts.load(Ordering::Relaxed);
+            let mut accepts = rights.accepts.load(Ordering::Relaxed);
             if peer.incarnation() != responder.incarnation || !peer.is_trusted() {
                 accepts = 0;
             }
@@ -225,7 +225,8 @@ impl Hca {
             {
                 accepts = in_life(accepts, life);
             }
-            let [pd, access] = [&face.pd, &face.access].map(|word| word.load(Ordering::Relaxed));
+            let [pd, access] =
+                [&rights.pd, &rights.access].map(|word| word.load(Ordering::Relaxed));
             let before = [
                 shown.pd.swap(pd, Ordering::Relaxed),
                 shown.access.swap(access, Ordering::Relaxed),

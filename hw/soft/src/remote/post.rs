@@ -1,4 +1,4 @@
-//! Sends the packet of a request: its header, and what is known once it has been sent.
+//! Sends the packet of a request: its header, and the state that changes once it has been sent.
 
 use super::super::hca::Hca;
 use super::super::qp::{QpCtx, SendWork};
@@ -128,7 +128,7 @@ pub(super) fn post_packet<const LAST: bool>(
     send: impl FnOnce(Sending<'_>, u64, Heading<'_>) -> Result<(), Send>,
 ) -> Result<&'static Peer, Send> {
     let remote = work.remote.as_mut().ok_or(Send::Gone)?;
-    let (own, peer) = (work.own, remote.door.peer());
+    let (own, peer) = (work.own, remote.handle.peer());
     let flags = flags | (if asks { ASKS } else { 0 });
     let heading = Heading::of(remote, own, flags);
     send(hca.sending(peer)?, remote.incarnation, heading)?;

@@ -229,7 +229,7 @@ impl Hca {
                     target,
                 };
                 // If the requester is still in that life, the memory belonged to the request during the whole copy.
-                work.deliver(self, &ctx.face, &arrived, || requester.speaks(peer), None)
+                work.deliver(self, &ctx.rights, &arrived, || requester.speaks(peer), None)
             },
         )
     }

@@ -1,5 +1,6 @@
 //! The requester: sends entries as packets. On the poster's thread, within its section.
 
+use super::super::execute::last_entry;
 use super::super::gate::Way;
 use super::super::hca::Hca;
 use super::super::lists::{MAX_MESSAGE, incoming, outgoing};
@@ -7,13 +8,12 @@ use super::super::one_sided::transfer_there;
 use super::super::qp::SendWork;
 use super::super::record::QpRecord;
 use super::super::run::{Stop, complete};
-use super::super::short::last_entry;
 use super::super::turn::Thread;
 use super::direct;
 use super::eager::sent_eagerly;
 use super::outgoing::Outgoing;
 use super::post::{Step, is_new, post};
-use super::short::{LONGER, ShortSend, WITH_IMM, wrote};
+use super::send::{LONGER, ShortSend, WITH_IMM, wrote};
 use crate::fabric::{Peer, Room};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::op::{Layout, opcode};
@@ -105,7 +105,7 @@ unsafe fn sent_message(
     sent.or_else(|| sent_eagerly(hca, work, block, posted))
 }
 
-/// Likewise, if it is a short SEND: see [`short`](super::short).
+/// Likewise, if it is a short SEND: see [`send`](super::send).
 ///
 /// # Safety
 /// That of [`sent_message`].

@@ -9,7 +9,7 @@
 //! under the lock. So both ways keep one order.
 //!
 //! The reader is in the section of the completion queue that it polls, or, if it polls none, in the peer's. Whoever revokes
-//! something waits for both: see [`Inbound`].
+//! something waits for both: see [`Inbound`](super::inbound).
 
 use super::super::connection::responder;
 use super::super::hca::Hca;
@@ -98,7 +98,7 @@ struct Handled {
 impl QpCtx {
     /// The queue pair takes requests from this node from now on, which no thread has seen yet.
     pub(in super::super) fn start_inbound(&self, incarnation: u64) {
-        let (of, sources) = (&self.face.incarnation, &self.inbound.sources);
+        let (of, sources) = (&self.rights.incarnation, &self.inbound.sources);
         let accepted = &self.receiver.accepted;
         // Relaxed, all: published by `accepts`. Acknowledgements are listed anew, perhaps with another peer.
         of.store(incarnation, Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl Hca {
         let Some(mut line) = peer.reader.next_line() else {
             return LookOutcome::default();
         };
-        let more = reads.found_again_in(look);
+        let more = reads.follows_a_packet_in(look);
         // Also, how many bytes were copied from the peer's memory.
         let (mut updates, mut copied) = (0, 0);
         // How many requesters wait for an acknowledgement, and how many may. The first does not: most often it is the only one.
@@ -222,7 +222,7 @@ impl Hca {
             line,
             // Otherwise 30 instructions a message more.
             #[inline(always)]
-            |ctx, work, _| work.deliver(self, &ctx.face, message, || true, poll),
+            |ctx, work, _| work.deliver(self, &ctx.rights, message, || true, poll),
         )
     }
 
@@ -279,7 +279,7 @@ impl Hca {
         // Order 8: an acknowledgement may be applied again. It is, if the packet is left to the lock's holder.
         if let Some(last) = line.ack() {
             // Relaxed: accepted in this section. Of a queue pair that was stopped meanwhile it is zero, which no request has.
-            let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
+            let qpn = responder(ctx.rights.accepts.load(Ordering::Relaxed));
             if !self.acknowledge_unlocked(peer, qpn, ctx, last) {
                 return None;
             }
@@ -311,11 +311,11 @@ impl Hca {
         // SAFETY: used within this section.
         let ctx = unsafe { self.qps.find(name.dst()) }?;
         // Acquire: pairs with the Release at the transition to RTR, so that its receive side is set up.
-        let accepts = ctx.face.accepts.load(Ordering::Acquire);
+        let accepts = ctx.rights.accepts.load(Ordering::Acquire);
         // The first request of a connection is not accepted here.
         let accepted = peer.is_accepted(accepts, name)
             // Relaxed, all: of the thread that has the turn.
-            && ctx.face.incarnation.load(Ordering::Relaxed) == peer.incarnation()
+            && ctx.rights.incarnation.load(Ordering::Relaxed) == peer.incarnation()
             // Order 7: only the expected request is taken.
             && ctx.receiver.accepted.expected.is_open_for(number)
             // A request that was flushed meanwhile is not executed.

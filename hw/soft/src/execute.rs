@@ -3,8 +3,8 @@
 //! are frequent are next, in [`one_sided`](super::one_sided) and in `remote::eager`.
 //!
 //! These have functions of their own, which call nothing on their way, so that there is little to save and
-//! restore. They decide nothing that [`run`](super::run) does not: any other entry, and what is not a plain
-//! success, changes nothing here, and `run` executes it.
+//! restore. They decide nothing that [`run`](super::run) does not: any other entry changes nothing here,
+//! and so does every failure. `run` then executes the entry.
 //!
 //! What these took before, and take now: CHANGELOG.md and `benches/counts`.
 
@@ -55,7 +55,8 @@ impl Current {
 /// Whether nothing was posted but the current entry, which takes one block.
 ///
 /// # Safety
-/// The queue pair is open, its work has a way that is not [`Way::Other`], and this thread is in its section.
+/// The queue pair is open, its work has a way that is not [`Way::Other`](super::gate::Way::Other), and this thread is in
+/// its section.
 #[inline(always)]
 unsafe fn is_alone(ctx: &'static QpCtx, producer: u32) -> bool {
     // SAFETY: as for `work_of`.
@@ -77,7 +78,7 @@ impl Hca {
         self.execute(ctx, ctx.sender.producer.load(Ordering::Acquire));
     }
 
-    /// Like [`execute_rung`](Self::execute_rung), of what is posted before `producer`.
+    /// Like [`execute_rung`](Self::execute_rung), of the entries that are posted before `producer`.
     #[inline(never)]
     pub(super) fn execute(&self, ctx: &'static QpCtx, producer: u32) {
         self.execute_by(ctx, producer, || {

@@ -1,10 +1,10 @@
-//! A short entry to another process that is rung alone: see [`short`](super::super::short).
+//! A short entry to another process that is rung alone: see [`execute`](super::super::execute).
 
 use super::super::copy::copy_short;
+use super::super::execute::{Current, SEND_DATA, short_write};
 use super::super::hca::Hca;
 use super::super::one_sided::Transfer;
 use super::super::qp::{QpCtx, SendWork, Sender};
-use super::super::short::{Current, SEND_DATA, short_write};
 use super::super::turn::Thread;
 use super::post::{Heading, is_new};
 use super::{ASKS, Remote, direct, plain};
@@ -207,7 +207,7 @@ impl<'w, const KIND: u8> ShortSend<'w, KIND> {
     /// The peer's node.
     #[inline(always)]
     pub fn peer(&self) -> &'static Peer {
-        self.remote().door.peer()
+        self.remote().handle.peer()
     }
 
     /// Sends it, and passes the entry. `Err`: it cannot be sent now; nothing has changed.
