@@ -2264,6 +2264,10 @@ typedef struct bw_link_counters {
     uint64_t recv_not_executed;
     // Receives reported as in doubt: a message may have arrived for them, and its completion was lost.
     uint64_t recv_in_doubt;
+    // Requests of both queues that the program cancelled in time, whatever became of them.
+    uint64_t cancelled;
+    // Requests of both queues that missed deadlines of their own, whatever became of them.
+    uint64_t deadlines_passed;
 } bw_link_counters;
 
 // Attributes that a set of links is created with. `bw_link_set_init_default` fills it.

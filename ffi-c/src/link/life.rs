@@ -229,11 +229,15 @@ pub struct bw_link_counters {
     pub recv_not_executed: u64,
     /// Receives reported as in doubt: a message may have arrived for them, and its completion was lost.
     pub recv_in_doubt: u64,
+    /// Requests of both queues that the program cancelled in time, whatever became of them.
+    pub cancelled: u64,
+    /// Requests of both queues that missed deadlines of their own, whatever became of them.
+    pub deadlines_passed: u64,
 }
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_link_counters {
-    const SIZES: &'static [usize] = &[size_of::<Self>()];
+    const SIZES: &'static [usize] = &[offset_of!(Self, cancelled), size_of::<Self>()];
 }
 
 const _: () = assert!(Scope::ALL.len() <= BW_SCOPE_MAX);
@@ -261,6 +265,8 @@ impl From<Counters> for bw_link_counters {
             recv_failed: counters.recv_failed,
             recv_not_executed: counters.recv_not_executed,
             recv_in_doubt: counters.recv_in_doubt,
+            cancelled: counters.cancelled,
+            deadlines_passed: counters.deadlines_passed,
         }
     }
 }

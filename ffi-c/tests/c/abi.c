@@ -282,7 +282,8 @@ SAME(offsetof(bw_wait, spin_ns), 8);
 SAME(offsetof(bw_wait, fds), 24);
 SAME(offsetof(bw_link_info, held), 304);
 SAME(sizeof(bw_link_info), 312);
-SAME(sizeof(bw_link_counters), 256);
+SAME(offsetof(bw_link_counters, cancelled), 256);
+SAME(sizeof(bw_link_counters), 272);
 #if UINTPTR_MAX == UINT64_MAX
 SAME(sizeof(bw_cq_attr), 32);
 SAME(sizeof(bw_wait), 32);

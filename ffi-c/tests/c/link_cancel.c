@@ -72,6 +72,7 @@ static void links(void)
     }
     EXPECT(a.last[1].outcome == BW_OUTCOME_EXECUTED && a.last[4].outcome == BW_OUTCOME_EXECUTED);
     EXPECT(b.received[1] == 1 && b.received[2] == 0 && b.received[3] == 0 && b.received[4] == 1);
+    EXPECT(side_counters(&a).cancelled == 2 && side_counters(&a).deadlines_passed == 2);
     OK(bw_link_close(a.link, 0));
     while (bw_link_get_state(a.link) < BW_LINK_CLOSED)
         side_poll(&a);

@@ -88,6 +88,8 @@ fn what_is_cancelled_before_a_poll_costs_one_recovery() {
     assert_eq!(world.a.link.cancel_recv(2), Ok(Cancel::Requested));
     world.settle();
     assert_eq!(world.a.link.epoch(), 2);
+    let counters = world.a.link.counters().unwrap();
+    assert_eq!((counters.cancelled, counters.deadlines_passed), (4, 0));
     assert_eq!(*faults.lock().unwrap(), [LinkFault::Cancelled]);
     let not = |wr_id| (wr_id, Outcome::NotExecuted);
     assert_eq!(world.a.sends(), [not(1), not(5), not(6)]);
@@ -246,6 +248,8 @@ fn a_deadline_is_of_one_request() {
     assert_eq!(world.a.received(), [(20, Outcome::NotExecuted, 0)]);
     assert_eq!(world.a.link.epoch(), 2);
     assert_eq!(world.a.link.deadline(), None);
+    let counters = world.a.link.counters().unwrap();
+    assert_eq!((counters.cancelled, counters.deadlines_passed), (0, 2));
     world.b.receive(0..2);
     world.until_reported(4);
     // The deadline of a request that completes in time is no deadline of the next one in its slot.
@@ -401,6 +405,29 @@ fn while_the_link_closes() {
     assert!(took < Duration::from_secs(50), "{took:?}");
     let not = |wr_id| (wr_id, Outcome::NotExecuted);
     assert_eq!(world.a.sends(), [not(1), not(2)]);
+    world.all_reported([0, 0]);
+}
+
+/// What waits to be reported by a link that has ended.
+#[test]
+fn after_the_link_has_ended() {
+    let mut world = World::with(&patient());
+    world.a.receive([5, 6]);
+    world.a.go(1, Send {}, Replay::IfSafe);
+    world.a.link.close(Duration::ZERO);
+    // Nothing is reported by these.
+    for _ in 0..32 {
+        world.a.link.poll(0, drop);
+    }
+    assert_eq!(world.a.link.cancel(1), Ok(Cancel::Completed));
+    assert_eq!(world.a.link.cancel_recv(6), Ok(Cancel::Completed));
+    let unknown = Err(CancelError::NotFound);
+    assert_eq!(world.a.link.cancel(5), unknown);
+    assert_eq!(world.a.link.cancel_recv(1), unknown);
+    world.settle_a();
+    let not = Outcome::NotExecuted;
+    assert_eq!(world.a.received(), [(5, not, 0), (6, not, 0)]);
+    assert_eq!(world.a.sends().len(), 1);
     world.all_reported([0, 0]);
 }
 

@@ -36,6 +36,10 @@ pub struct Counters {
     pub recv_not_executed: u64,
     /// Receives reported as in doubt: a message may have come for them, and its completion was lost.
     pub recv_in_doubt: u64,
+    /// Requests of both queues that the program cancelled in time, whatever became of them.
+    pub cancelled: u64,
+    /// Requests of both queues that missed deadlines of their own, whatever became of them.
+    pub deadlines_passed: u64,
     /// Duration of the last recovery, from its first fault.
     pub last: Duration,
     /// Duration of the longest recovery.

@@ -216,7 +216,8 @@ impl RecoveryState {
         let Some(queues) = &mut self.queues else {
             return;
         };
-        let mut receives = Vec::new();
+        // Those that are posted again are kept at once.
+        let mut taken_back = Vec::new();
         for request in unreported {
             match request {
                 Unreported::Send(send) if queues.is_own(send.counter) => {}
@@ -233,7 +234,10 @@ impl RecoveryState {
                     let (wr_id, block) = (lost.wr_id, lost.block);
                     let receive =
                         repost::receive(queues, &self.cancels, lost.counter, wr_id, block, false);
-                    receives.push(receive);
+                    match receive.taking.why {
+                        Some(_) => taken_back.push(receive),
+                        None => self.receives.push_back(receive),
+                    }
                 }
                 // A message was received into it, and is lost. The buffer goes back to the slab.
                 Unreported::Shared(..) => self.exact = false,
@@ -244,8 +248,8 @@ impl RecoveryState {
         }
         queues.renew();
         self.cancels.renew();
-        receives
+        taken_back
             .into_iter()
-            .for_each(|receive| self.keep_receive(receive));
+            .for_each(|receive| self.report_receive(receive));
     }
 }

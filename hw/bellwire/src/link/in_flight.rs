@@ -82,11 +82,11 @@ pub(super) struct InFlight {
 
 impl InFlight {
     /// Stops replay of requests that are taken back, and of those that connections have failed under for `limit` or
-    /// longer.
-    pub fn expire(&mut self, now: Duration, limit: Duration) {
+    /// longer. Counts deadlines that have passed in `passed`.
+    pub fn expire(&mut self, now: Duration, limit: Duration, passed: &mut u64) {
         for pending in &mut self.requests {
             let since = pending.before.map_or(now, |before| before.since);
-            if pending.taking.is_due(now) || now.saturating_sub(since) >= limit {
+            if pending.taking.is_due(now, passed) || now.saturating_sub(since) >= limit {
                 pending.policy = Replay::Surface;
             }
         }

@@ -152,7 +152,8 @@ impl Member {
         else {
             return None;
         };
-        if state.cancels.check(&mut active.qp, now) {
+        let passed = &mut state.counters.deadlines_passed;
+        if state.cancels.check(&mut active.qp, now, passed) {
             return Some(Fault::Cancelled);
         }
         let watch = state.watch.as_mut()?;

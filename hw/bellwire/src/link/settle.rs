@@ -12,7 +12,9 @@ impl RecoveryState {
     /// Settles what was in flight: reports it, or keeps it to be posted again.
     fn settle(&mut self) {
         let consumed = self.protocol.consumed();
-        self.in_flight.expire(self.now, self.init.limits.recovery);
+        let passed = &mut self.counters.deadlines_passed;
+        self.in_flight
+            .expire(self.now, self.init.limits.recovery, passed);
         // Out of place, as reporting changes the rest; its room is kept.
         let mut in_flight = std::mem::take(&mut self.in_flight);
         let mut again = std::mem::take(&mut self.again);
@@ -33,7 +35,10 @@ impl RecoveryState {
         queues.again.clear();
         let mut reported = Vec::new();
         while let Some((mut pending, outcome)) = self.again.pop_front() {
-            if pending.taking.is_due(self.now) {
+            if pending
+                .taking
+                .is_due(self.now, &mut self.counters.deadlines_passed)
+            {
                 reported.push(pending.completion(outcome));
                 continue;
             }

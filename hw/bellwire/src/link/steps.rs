@@ -304,7 +304,10 @@ impl RecoveryState {
         let mut late = Vec::new();
         for (receives, again) in [(&mut self.receives, true), (&mut self.early, false)] {
             while let Some(mut receive) = receives.pop_front() {
-                if receive.taking.is_due(self.now) {
+                if receive
+                    .taking
+                    .is_due(self.now, &mut self.counters.deadlines_passed)
+                {
                     late.push(receive);
                     continue;
                 }

@@ -6,6 +6,7 @@ use crate::pinned::defaults;
 use crate::qp::Qp;
 use bellwire_core::fault::outcome::Doubt;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 /// The queue of a request.
@@ -53,10 +54,11 @@ impl Taking {
         true
     }
 
-    /// Whether it is taken back, now that it is `now`.
-    pub fn is_due(&mut self, now: Duration) -> bool {
+    /// Takes in a deadline that has passed, and counts it in `passed`. Returns whether the request is taken back.
+    pub fn is_due(&mut self, now: Duration, passed: &mut u64) -> bool {
         if self.why.is_none() && self.deadline.is_some_and(|at| at <= now) {
             self.why = Some(Doubt::DeadlinePassed);
+            *passed += 1;
         }
         self.why.is_some()
     }
@@ -144,8 +146,8 @@ impl Marks {
         }
     }
 
-    /// Marks the requests whose deadlines have passed. Returns whether a marked one is still in flight.
-    fn check(&mut self, span: impl FnOnce() -> Span, now: Duration) -> bool {
+    /// Marks the requests whose deadlines have passed, and counts them. Returns whether a marked one is still in flight.
+    fn check(&mut self, span: impl FnOnce() -> Span, now: Duration, count: &mut u64) -> bool {
         let passed = self.earliest.is_some_and(|at| at <= now);
         if !passed && self.marked.is_empty() {
             return false;
@@ -158,9 +160,12 @@ impl Marks {
                     self.earliest = self.earliest.into_iter().chain(*deadline).min();
                     continue;
                 };
-                if at <= now && span.contains(*counter) {
-                    let why = Doubt::DeadlinePassed;
-                    self.marked.entry(*counter).or_insert(why);
+                if at <= now
+                    && span.contains(*counter)
+                    && let Entry::Vacant(place) = self.marked.entry(*counter)
+                {
+                    place.insert(Doubt::DeadlinePassed);
+                    *count += 1;
                 }
             }
         }
@@ -192,10 +197,11 @@ impl Cancels {
         }
     }
 
-    /// Takes in deadlines that have passed. Returns whether the queue pair has a request that is taken back.
-    pub fn check(&mut self, qp: &mut Qp, now: Duration) -> bool {
-        let sends = self.sends.check(|| Span::of(qp, Side::Send), now);
-        let receives = (self.receives).check(|| Span::of(qp, Side::Receive), now);
+    /// Takes in deadlines that have passed, and counts them in `passed`. Returns whether the queue pair has a request
+    /// that is taken back.
+    pub fn check(&mut self, qp: &mut Qp, now: Duration, passed: &mut u64) -> bool {
+        let sends = (self.sends).check(|| Span::of(qp, Side::Send), now, passed);
+        let receives = (self.receives).check(|| Span::of(qp, Side::Receive), now, passed);
         sends || receives
     }
 

@@ -16,21 +16,21 @@ use std::time::Duration;
 /// Requests that an order has found.
 #[derive(Clone, Copy, Debug, Default)]
 struct Matches {
-    changed: bool,
+    changed: u64,
     before: bool,
 }
 
 impl Matches {
     /// Notes a request. Returns whether there may be others.
     fn note(&mut self, changed: bool, when: When) -> bool {
-        self.changed |= changed;
+        self.changed += u64::from(changed);
         self.before |= !changed;
         when == When::Now
     }
 
     /// Whether the order is carried out.
     fn is_done(self, when: When) -> bool {
-        (self.changed || self.before) && when != When::Now
+        (self.changed != 0 || self.before) && when != When::Now
     }
 }
 
@@ -134,13 +134,22 @@ impl RecoveryState {
         let is_it = |completion: &LinkCompletion| {
             completion.wr_id == order.wr_id && completion.is_recv() == (order.side == Side::Receive)
         };
-        match (found.changed, self.protocol.ended()) {
+        if when == When::Now {
+            self.counters.cancelled += found.changed;
+        }
+        match (found.changed != 0, self.protocol.ended()) {
             (true, _) => Ok(Cancel::Requested),
             _ if found.before => Ok(Cancel::Repeated),
-            _ if self.outbox.iter().any(is_it) => Ok(Cancel::Completed),
-            (false, Some(end)) if self.outbox.is_empty() => Err(CancelError::Ended(end)),
+            _ if self.outbox.iter().any(is_it) || self.ends_with(order) => Ok(Cancel::Completed),
+            (false, Some(end)) if !self.has_outcomes() => Err(CancelError::Ended(end)),
             (false, _) => Err(CancelError::NotFound),
         }
+    }
+
+    /// Whether the order is for a receive that a link reports because it has ended.
+    fn ends_with(&self, order: &TakeBack) -> bool {
+        let is_it = |receive: &Receive| receive.wr_id == order.wr_id;
+        self.receives_end && order.side == Side::Receive && self.receives.iter().any(is_it)
     }
 
     fn order_in_rings(
@@ -225,11 +234,14 @@ impl RecoveryState {
             return false;
         }
         let Self {
-            cancels, queues, ..
+            cancels,
+            queues,
+            counters,
+            ..
         } = self;
         let queues = queues.as_mut().filter(|queues| !queues.in_error);
         let qp = queues.and_then(|queues| queues.qp.as_mut());
-        qp.is_some_and(|qp| cancels.check(qp, now))
+        qp.is_some_and(|qp| cancels.check(qp, now, &mut counters.deadlines_passed))
     }
 }
 
