@@ -163,6 +163,16 @@ impl RecoveryState {
         init.connect.check(device, QpType::Rc)?;
         let (port, named) = (init.connect.port_num, init.connect.gid_index);
         let named_gid = named.map_or_else(GidEntry::default, |at| device.hca.gid_entry(port, at));
+        // The lists of a recovery: a link of its own has room for them from the beginning, so that it recovers, and
+        // ends, when there is no memory. Thousands of links of a set cannot have that. Before anything is subscribed to.
+        let (sends, recvs) = match events {
+            Events::Own => init.qp.cq_entries(),
+            Events::OfSet { .. } => (0, 0),
+        };
+        let (sends, recvs) = (sends as usize, recvs as usize);
+        let requests = with_room(sends)?.into();
+        let (again, outbox) = (with_room(sends)?.into(), with_room(sends)?.into());
+        let receives = with_room(recvs)?.into();
         let links = &device.links;
         let mut receives_shared = false;
         let (mailbox, shared) = match (events, &wake) {
@@ -190,15 +200,8 @@ impl RecoveryState {
             new_qp_per_connection: peer.needs_new_qp(),
             ..Setup::default()
         };
-        // The lists of a recovery: a link of its own has room for them from the beginning, so that it recovers, and ends, when
-        // there is no memory. Thousands of links of a set cannot have that.
-        let (sends, recvs) = match shared {
-            None => init.qp.cq_entries(),
-            Some(_) => (0, 0),
-        };
-        let (sends, recvs) = (sends as usize, recvs as usize);
         let in_flight = InFlight {
-            requests: with_room(sends)?.into(),
+            requests,
             // Devices round it up.
             read_depth: init.connect.max_rd_atomic.checked_next_power_of_two(),
             ..InFlight::default()
@@ -217,14 +220,14 @@ impl RecoveryState {
             consumed: 0,
             exact: true,
             in_flight,
-            again: with_room(sends)?.into(),
-            receives: with_room(recvs)?.into(),
+            again,
+            receives,
             early: VecDeque::new(),
             cancels: Cancels::default(),
             receives_end: false,
             opened: false,
             carried: 0,
-            outbox: with_room(sends)?.into(),
+            outbox,
             mailbox,
             wake,
             hooks: Hooks::default(),
