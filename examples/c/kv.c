@@ -194,7 +194,7 @@ static void serve_message(struct server *server, const bw_link_set_wc *one)
     struct message message = {0};
     uint32_t answer;
 
-    /* What is longer fits the block, and is no message. */
+    /* Longer data fits the block, and is no message. */
     if (one->wc.byte_len <= sizeof message) {
         memcpy(&message, (const void *)(uintptr_t)block.addr, one->wc.byte_len);
     }
@@ -458,7 +458,7 @@ static void store_close(struct store *store)
     CHECK(bw_device_close(store->device));
 }
 
-/* ---- what is run ---- */
+/* ---- the programs ---- */
 
 /* Fills a value with its number, which is how a torn one would be known. */
 static void fill(uint64_t value[VALUE_MAX / 8], uint64_t number_of)
@@ -503,7 +503,7 @@ static void check_store(struct store *store, uint64_t rounds)
     fflush(stdout);
 }
 
-/* A server and two clients. What is open does not survive a fork: the children have the number of the
+/* A server and two clients. Open objects do not survive a fork: the children have the number of the
  * port only. */
 static int all(void)
 {

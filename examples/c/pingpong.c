@@ -48,7 +48,7 @@ static void say(struct player *player, uint32_t round)
     CHECK(bw_ring_sq(player->end.qp));
 }
 
-/* Waits for one of the two completions of a round. `polled` has those that came earlier. */
+/* Waits for one of the two completions of a round. `polled` has the completions that came earlier. */
 static void await(struct player *player, uint32_t which, uint32_t *polled)
 {
     while ((*polled & which) == 0) {
@@ -129,7 +129,7 @@ static void answer(const struct game *game, bw_tcp_listener *listener)
     CHECK(bw_tcp_listener_destroy(listener));
 }
 
-/* Both ends. What is open does not survive a fork: the child has the number of the port only. */
+/* Both ends. Open objects do not survive a fork: the child has the number of the port only. */
 static int both(struct game *game)
 {
     char fabric[BW_NAME_MAX];

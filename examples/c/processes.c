@@ -51,7 +51,7 @@ static void receiver(const char *fabric, const bw_tcp_listener *listener)
     CHECK(bw_tcp_accept(listener, SOON, &peer));
     meet(end.qp, peer, &end.memory, expect_message, &end);
     bw_wc wc = end_wait(&end);
-    /* What was written before the message is there. */
+    /* Data that was written before the message is there. */
     printf("the receiver has: %s\n", (const char *)end_at(&end, 0));
     printf("it received %u bytes: %s\n", wc.byte_len, (const char *)end_at(&end, RECEIVED_AT));
     fflush(stdout);
@@ -71,7 +71,7 @@ int main(void)
     snprintf(fabric, sizeof fabric, "soft:c-example-%ld", (long)getpid());
     CHECK(bw_tcp_listener_create("127.0.0.1", 0, &listener));
     port = (uint32_t)CHECK(bw_tcp_listener_port(listener));
-    /* What is open does not survive a fork: the child has the number of the port only. */
+    /* Open objects do not survive a fork: the child has the number of the port only. */
     pid_t child = fork();
     if (child < 0) {
         perror("fork");

@@ -4,11 +4,12 @@
  * and so do a completion queue of the writer and one of a replica. The links recover, the writing goes
  * on, and in the end checksums show that every acknowledged block is on both replicas.
  *
- * A block is written by an RDMA WRITE of its 4 KiB, and then committed by an RDMA WRITE with immediate
- * data of its record (version and checksum) into the replica's table; the immediate data is the block's
- * number. Requests of a connection are executed in order: who has the commit has the block.
+ * A block is written by an RDMA WRITE of its 4 KiB, and then committed by an RDMA WRITE with
+ * immediate data of its record (version and checksum) into the replica's table; the immediate data
+ * is the block's number. Requests of a connection are executed in order: a replica that has the
+ * commit has the block.
  *
- * What a fault leaves behind, and what is done about it:
+ * A fault's traces, and the remedy for each:
  * - The WRITE may be posted again whatever became of it (BW_REPLAY_ANYWAY): nobody else writes the
  *   block, and this program does not before it was acknowledged.
  * - The commit is posted again only if it was not executed (BW_REPLAY_IF_SAFE). Should it be in doubt,
@@ -317,7 +318,7 @@ int run()
         theirs[at] = std::move(made.second);
     }
 
-    /* What is going to happen. The device counts the requests of all queue pairs. */
+    /* The plan. The device counts the requests of all queue pairs. */
     const std::array<bw_soft_step, 3> script{
         fault(1000, BW_FAULT_QP_FATAL, ours[0].query().qp_num),
         fault(3000, BW_FAULT_CQ_OVERRUN, ours[1].query().cqn),

@@ -10,7 +10,7 @@
 
 namespace {
 
-/* One end of the connection. What is declared last goes first. */
+/* One end of the connection. The last declared member goes first. */
 struct end {
     end(const bellwire::device &device, const bellwire::pd &pd)
         : memory(pd, 4096, BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_WRITE),

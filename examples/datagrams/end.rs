@@ -35,7 +35,7 @@ pub struct End {
     // The queue pair stops before its memory goes.
     qp: Qp<Ud>,
     cq: Cq,
-    /// What is sent, then what is received: each behind its route.
+    /// Datagrams sent, then datagrams received: each behind its route.
     region: Region,
     /// Received before it was asked for.
     early: VecDeque<Received>,

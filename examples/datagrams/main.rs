@@ -35,7 +35,7 @@ struct Args {
     /// The service's port.
     #[arg(short, default_value_t = 7174, global = true)]
     port: u16,
-    /// Who manages the connection: rdma, soft, soft:NAME, auto.
+    /// The communication manager: rdma, soft, soft:NAME, auto.
     #[arg(long, default_value = "auto", global = true)]
     provider: String,
     /// Seconds after which a peer is given up that does nothing.

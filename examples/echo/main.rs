@@ -22,7 +22,7 @@ struct Args {
     /// The port; as a server 0 is one that is free
     #[arg(short, long, default_value_t = 7471)]
     port: u16,
-    /// Who manages the connections: soft:NAME, rdma, or auto
+    /// The communication manager: soft:NAME, rdma, or auto
     #[arg(short, long, default_value = "auto")]
     device: String,
     /// Clients: as a server, to serve before it ends [default: without end]; else, to be at a time

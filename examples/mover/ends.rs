@@ -35,8 +35,8 @@ fn flip(found: Result<bool>) -> Option<Result<()>> {
     found.map(|found| found.then_some(())).transpose()
 }
 
-/// What a look found. After one that found nothing it rests: the other end is busy with its file, perhaps on this
-/// processor, for several times as long, and blocks in flight bridge what is overslept.
+/// What a look found. After one that found nothing it rests: the other end is busy with its file, perhaps on
+/// this processor, for several times as long, and blocks in flight bridge a late wake-up.
 fn rested<T>(found: Option<T>) -> Option<T> {
     if found.is_none() {
         sleep(Duration::from_micros(20));
@@ -241,7 +241,7 @@ mod tests {
         assert!(sent.unwrap_err().is::<PeerGone>());
     }
 
-    /// Many faults of each kind, at either end and at both: what arrives is what was sent.
+    /// Many faults of each kind, at either end and at both: the bytes that arrive are the bytes sent.
     #[test]
     fn every_fault_is_survived() {
         let bytes: Vec<u8> = (0..20_000u32).map(|n| (n % 251) as u8).collect();

@@ -128,7 +128,7 @@ impl Faults {
     }
 }
 
-/// Lets strike what is due after so many bytes.
+/// Injects the faults that are due after so many bytes.
 ///
 /// # Errors
 /// A device that takes no faults; those of polling.
@@ -186,7 +186,7 @@ fn strike(end: &mut impl Polled, injection: Injection, wait: Wait<'_>) -> Result
         // It befalls the next request, whose outcome shows it.
         return Ok(());
     }
-    // Not two in one: what was in flight is, while it is noticed.
+    // Not two in one: requests in flight are, while it is noticed.
     wait.until(|| look(end, |end| (end.line().log.seen() > seen).then_some(())))?
 }
 

@@ -1,4 +1,4 @@
-//! The receiver's end: blocks that the sender writes to, and credits for those that are free again.
+//! The receiver's end: blocks that the sender writes to, and credits for blocks that are free again.
 
 use super::blocks::{OPEN, Shape, region};
 use super::faults::Faults;

@@ -21,7 +21,7 @@ struct State {
     real: bool,
     /// How many faults the link has met.
     seen: u64,
-    /// Those that are not recovered from yet.
+    /// Faults that are not recovered from yet.
     open: Vec<FaultReport>,
     recoveries: Vec<(Vec<FaultReport>, RecoveryReport)>,
     /// Requests that the program has posted again itself.

@@ -102,7 +102,7 @@ struct Cli {
     peer_device: Option<String>,
     /// Have the sender's end fail, when so much of the file was sent: cq-err@30%, qp-fatal@60%,
     /// port-flap, retry-exc (a request that no answer comes to), ack-lost (one whose answer is lost;
-    /// between processes as retry-exc). The software device injects them. Elsewhere only cq-err is
+    /// between processes as retry-exc). The software device injects them. On other devices only cq-err is
     /// taken, and happens: the completion queue has room for the transfer alone, the end posts more
     /// requests than it holds, and does not poll for a while. For a port's flap there, take its link
     /// down and up (ip link set)
@@ -134,7 +134,7 @@ fn run(cli: &Cli) -> Result<()> {
     if let Some(name) = &cli.listen {
         return receive(cli, name);
     }
-    // Goes, with what is in it, when this returns.
+    // The folder goes, with its files, when this returns.
     let folder = cli.generate.map(|_| TempDir::new()).transpose()?;
     let inside = |name: &str| folder.as_ref().map(|folder| folder.path().join(name));
     let input = cli.file.clone().or_else(|| inside("generated"));
@@ -209,7 +209,7 @@ fn receive(cli: &Cli, name: &str) -> Result<()> {
     say(&moved, shape, start, &[log])
 }
 
-/// Prints what was moved since then, and what was recovered from.
+/// Prints the bytes moved since then, and the recoveries.
 fn say(moved: &Trailer, shape: Shape, start: Instant, logs: &[Log]) -> Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     let mut text = format!(

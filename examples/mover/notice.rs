@@ -1,5 +1,5 @@
 //! What comes behind each block: a header, written by the WRITE_WITH_IMM that announces it. Its
-//! immediate data is its number, so that one which comes twice is noticed: of a notice whose outcome is
+//! immediate data is its number, so that a notice that comes twice is recognised: of a notice whose outcome is
 //! in doubt the sender cannot know whether it came, and it posts it again.
 
 /// What the sender announces to the receiver.

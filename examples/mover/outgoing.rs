@@ -33,7 +33,7 @@ pub struct Outgoing {
     notices: Box<[Notice]>,
     /// Numbers of notices in doubt, which are to be posted again.
     again: Vec<u64>,
-    /// What was reported and is no good.
+    /// Requests that were reported and failed.
     failed: Option<anyhow::Error>,
     /// The receiver's memory, once it has sent it.
     target: Option<Remote>,

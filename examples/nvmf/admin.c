@@ -136,7 +136,7 @@ static void async_event(struct command *command)
     command_finish(command, ASYNC_EVENT_LIMIT | DO_NOT_RETRY);
 }
 
-/* Releases what is held, without a response: the controller is reset, or the connection ends. */
+/* Releases held commands, without a response: the controller is reset, or the connection ends. */
 void events_forget(struct queue *queue)
 {
     struct controller *controller = queue->controller;
@@ -148,7 +148,7 @@ void events_forget(struct queue *queue)
     }
 }
 
-/* What is held can be aborted. I/O is about to be done anyway. */
+/* Held commands can be aborted. I/O is about to be done anyway. */
 static void abort_command(struct command *command)
 {
     struct controller *controller = command->queue->controller;

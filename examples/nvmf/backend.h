@@ -41,7 +41,7 @@ struct backend_ops {
     void (*close_lane)(struct lane *lane);
     /* Calls `done`, in this call or in a later `poll`. */
     void (*submit)(struct lane *lane, struct io *io);
-    /* Hands what was submitted to the system, and reports what is done. */
+    /* Passes submitted requests to the system, and reports finished ones. */
     void (*poll)(struct lane *lane);
     /* A descriptor that is readable when `poll` has something to report, or -1. */
     int (*fd)(struct lane *lane);

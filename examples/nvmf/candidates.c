@@ -177,7 +177,7 @@ bool candidates_poll(struct candidates *all, struct replica *replica)
     return busy;
 }
 
-/* Adds the descriptors to wait for, and arms what is behind them. Whether it may be waited. */
+/* Adds the descriptors to wait for, and arms the queues behind them. Whether it may be waited. */
 bool candidates_wait(struct candidates *all, struct pollfd *fds, nfds_t *count)
 {
     uint64_t now = now_ms();

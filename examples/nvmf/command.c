@@ -415,7 +415,7 @@ static void send_some(struct queue *queue)
             return;
         connection_close(queue, bw_strerror(result));
     }
-    /* What was not posted is released; a WRITE that was posted alone is flushed, and releases its command. */
+    /* A request that was not posted is released; a WRITE that was posted alone is flushed, and releases its command. */
     uint32_t posted = (uint32_t)(bad - wr);
     for (uint32_t i = 0; i < taken; i++) {
         uint32_t of_this = commands[i]->posted < posted ? commands[i]->posted : posted;

@@ -186,7 +186,7 @@ void connection_event(struct worker *worker, const bw_cm_event *event)
     }
 }
 
-/* The queue pair goes to ERR; what is in flight is flushed and reported, then the queue is destroyed. */
+/* The queue pair goes to ERR; requests in flight are flushed and reported, then the queue is destroyed. */
 void connection_close(struct queue *queue, const char *why)
 {
     if (queue->state == QUEUE_CLOSING)

@@ -221,7 +221,7 @@ static void property_set(struct command *command)
     if ((value & CC_SHUTDOWN) != 0)
         controller->shut_down = true;
     if (was_enabled && (value & CC_ENABLE) == 0) {
-        /* A reset: the I/O queues end, and what is held. */
+        /* A reset: the I/O queues and held commands end. */
         controller->shut_down = false;
         for (int qid = 1; qid <= IO_QUEUES; qid++)
             if (controller->queues[qid] != NULL)

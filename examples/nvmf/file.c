@@ -64,7 +64,7 @@ static bool prepare(struct file_lane *lane, struct io *io)
 
 static void start(struct file_lane *lane, struct io *io)
 {
-    /* Those that wait go first. */
+    /* Requests that wait go first. */
     if (lane->waiting == NULL && prepare(lane, io))
         return;
     io->next = NULL;

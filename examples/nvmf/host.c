@@ -7,8 +7,8 @@
  *     nvmf-host [OPTION...] verify ADDRESS    and whether all of that number are there: elsewhere, later
  *     nvmf-host [OPTION...] wait ADDRESS      writes in each slot until the target answers Namespace Not Ready
  *
- * What is on the namespace is lost. `check` expects of wrong commands what the specification says;
- * `--lenient` leaves them out, and those that not every target has, such as Compare.
+ * The namespace's data is lost. `check` expects of wrong commands what the specification says;
+ * `--lenient` leaves them out, and commands that not every target has, such as Compare.
  */
 #include "initiator.h"
 #include <getopt.h>
@@ -385,7 +385,7 @@ static void measure(struct queue *io, const struct options *options)
     free(times);
 }
 
-/* The n-th piece of those that are written one after the other, from the first blocks to the last ones and
+/* The n-th piece, as pieces are written one after the other, from the first blocks to the last ones and
    again from the first. */
 static struct slot *piece(struct queue *io, uint8_t opcode, uint32_t n, uint32_t bytes)
 {

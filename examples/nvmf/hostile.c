@@ -1,7 +1,8 @@
 /*
- * A host that sends nonsense: private data, commands and lengths that are wrong in every way that a seed
- * can think of. Each of its commands has to get one response, or its connection has to end; and in the
- * end the target has to serve an honest host. With -k it changes nothing of what is on the namespace.
+ * A host that sends nonsense: private data, commands and lengths that are wrong in every way that a
+ * seed can think of. Each of its commands has to get one response, or its connection has to end;
+ * and in the end the target has to serve an honest host. With -k it changes no data of the
+ * namespace.
  *
  *     nvmf-hostile [-d PROVIDER] [-p PORT] [-n NQN] [-c COUNT] [-s SEED] [-k] ADDRESS
  */

@@ -99,7 +99,7 @@ static void run_compare(struct command *command)
     compare_next(&command->io, 0);
 }
 
-/* Deallocates the next range. It is a hint: what is too long is left as it is. */
+/* Deallocates the next range. It is a hint: a range that is too long is left as it is. */
 static void discard_next(struct io *io, int error)
 {
     struct command *command = command_of(io);

@@ -1,5 +1,5 @@
 /*
- * Log pages: what is required of a controller, and the discovery log.
+ * Log pages: the pages that a controller has to have, and the discovery log.
  */
 #include "target.h"
 
@@ -19,7 +19,7 @@ static void health(uint8_t *at)
     at[4] = 10;         /* from which it is too little */
 }
 
-/* Commands that exist, and those that change data. */
+/* Commands that exist, and commands that change data. */
 static void effects(uint8_t *at)
 {
     static const uint8_t admin[] = {ADMIN_GET_LOG, ADMIN_IDENTIFY, ADMIN_ABORT, ADMIN_SET_FEATURES,
@@ -99,7 +99,7 @@ static void run(struct command *command)
         command_finish(command, INVALID_FIELD | DO_NOT_RETRY);
         return;
     }
-    /* What is asked for beyond its end is 0. */
+    /* Bytes beyond its end are 0. */
     uint32_t there = size - (uint32_t)offset;
     if (there > command->length)
         there = command->length;

@@ -320,7 +320,7 @@ static void on_signal(int signal)
     stop = 1;
 }
 
-/* Nothing of another computer is waited for: this computer's disk has not done what was begun. */
+/* Nothing of another computer is waited for: this computer's disk has not finished its requests. */
 static void on_alarm(int signal)
 {
     static const char text[] = "nvmf-target: ends without its disk, which does not finish what was begun\n";

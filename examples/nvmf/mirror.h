@@ -71,7 +71,7 @@ static inline const char *mirror_why(bw_link *link, bw_link_info *info)
     return info->why;
 }
 
-/* Hook of a link: what is wrong with the device ends the program, as it does without a link. */
+/* Hook of a link: a device's failure ends the program, as it does without a link. */
 void mirror_fault(void *context, const bw_fault *fault, const bw_class *means, uint64_t epoch);
 
 /* A link without a Hello. */

@@ -66,7 +66,7 @@ static void complain(struct replicated *it, const char *why)
     fprintf(stderr, "the replica is gone: %s\n", why);
 }
 
-/* The link is over: what was on its way goes on without it. */
+/* The link is over: requests on their way go on without it. */
 void primary_end(struct replicated *it, const char *why)
 {
     bw_link *link = it->link;
@@ -75,7 +75,7 @@ void primary_end(struct replicated *it, const char *why)
         return;
     complain(it, why);
     epoll_ctl(it->epoll, EPOLL_CTL_DEL, bw_link_fd(link), NULL);
-    /* At once: reads go on meanwhile, and what is on its way is marked, to be copied. */
+    /* At once: reads go on meanwhile, and writes on their way are marked, to be copied. */
     CHECK(bw_link_drain(link, 0, drained, it, NULL));
     CHECK(bw_link_destroy(link));
     it->link = NULL;
@@ -112,7 +112,7 @@ void primary_begin(struct replicated *it)
         it->unposted[i] = true;
 }
 
-/* Receives to post: at first all, later those that completed while the link could take none. */
+/* Receives to post: at first all, later the receives that completed while the link could take none. */
 static void post_receives(struct replicated *it)
 {
     bool any = false;

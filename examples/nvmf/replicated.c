@@ -2,10 +2,11 @@
  * A backend whose blocks are on a second target as well, its replica, over a link. A write is done when both
  * have it; a read is served here.
  *
- * The link recovers by itself: writes wait meanwhile. When it ends, because the replica is gone or the cable
- * is cut for too long, what was written since then, or was on its way, is remembered by its chunks, and a new
- * link is asked for every second. When there is one, the chunks are copied, all of them if the replica does
- * not have this primary's copy any more, and the replica learns that it is complete.
+ * The link recovers by itself: writes wait meanwhile. When it ends, because the replica is gone or
+ * the cable is cut for too long, the chunks of writes since then, and of writes on their way, are
+ * remembered, and a new link is asked for every second. When there is one, the chunks are copied,
+ * all of them if the replica does not have this primary's copy any more, and the replica learns
+ * that it is complete.
  *
  * A write has one deadline, WAIT_SECONDS after its command has arrived, whatever is tried until then. It fails
  * at the deadline, or, if the target is to go on alone, is done without the replica as soon as the link has
@@ -131,7 +132,7 @@ static bool start(struct replicated *it, struct io *io)
     return true;
 }
 
-/* What is done may submit the same request again: it is out of the queue by then. */
+/* A finished request's hook may submit the same request again: it is out of the queue by then. */
 static void start_queued(struct replicated *it)
 {
     while (it->queue != NULL) {
@@ -189,7 +190,7 @@ static void fail_queued(struct replicated *it, uint64_t ms)
             it->last = &io->next;
         }
     }
-    /* What is done may submit another request: the queue is in order by then. */
+    /* A finished request's hook may submit another request: the queue is in order by then. */
     while (failed != NULL) {
         struct io *io = failed;
 

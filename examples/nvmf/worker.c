@@ -213,7 +213,7 @@ static bool next_message(struct worker *worker, struct message *message)
     return any;
 }
 
-/* Some messages, so that hosts that connect do not keep it from those that are connected. */
+/* Some messages, so that hosts that connect do not keep it from connected hosts. */
 static void read_mail(struct worker *worker)
 {
     struct message message;

@@ -26,7 +26,7 @@ pub struct Cli {
     /// Print one JSON document instead of tables (its form: see --help)
     #[arg(long, global = true)]
     pub json: bool,
-    /// Who executes requests on the software device
+    /// Where requests are executed on the software device
     #[arg(long, global = true, value_enum, default_value_t = ModeName::Inline)]
     pub mode: ModeName,
     /// The device, one that `perf devices` lists, or soft:NAME [default between two processes: the
@@ -339,7 +339,7 @@ impl Cli {
     }
 }
 
-/// Reports that the options cannot be, and ends with status 2, as for those that cannot be read.
+/// Reports that the options cannot be, and ends with status 2, as for options that cannot be read.
 pub fn refuse(error: String) -> ! {
     Cli::command()
         .error(ErrorKind::ValueValidation, error)

@@ -50,7 +50,7 @@ impl Counter {
             #[cfg(target_arch = "x86_64")]
             Self::Tsc => {
                 #[allow(unused_unsafe, reason = "unsafe before some Rust only")]
-                // SAFETY: every x86-64 has both. The fence keeps the reading behind what is before it.
+                // SAFETY: every x86-64 has both. The fence keeps the reading behind earlier instructions.
                 unsafe {
                     std::arch::x86_64::_mm_lfence();
                     std::arch::x86_64::_rdtsc()

@@ -165,7 +165,7 @@ impl fmt::Display for Absent {
     }
 }
 
-/// What is shown.
+/// The fields that are shown.
 #[derive(Debug, Serialize)]
 pub struct Listing {
     devices: Vec<Listed>,

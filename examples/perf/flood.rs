@@ -134,7 +134,7 @@ impl<'a> Sink<'a> {
             cq,
             credit,
             posted: 0,
-            // So few that what is held back never keeps the sender from a batch.
+            // So few that credits held back never keep the sender from a batch.
             refill: (ahead / 4).min(ahead - work.batch + 1).max(1),
             taken: ahead,
             wait,

@@ -214,7 +214,7 @@ fn blocks(count: u64, mut one: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut means = Vec::with_capacity(count.div_ceil(BLOCK) as usize);
     let mut left = count;
     while left != 0 {
-        // What is left over joins the last block.
+        // The remainder joins the last block.
         let now = if left < 2 * BLOCK { left } else { BLOCK };
         let start = Instant::now();
         for _ in 0..now {

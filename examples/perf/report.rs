@@ -1,4 +1,4 @@
-//! What is printed: tables for people, one JSON document for programs.
+//! The output: tables for people, one JSON document for programs.
 
 use super::clients::OfClients;
 use super::machine::{Machine, MachineFacts};

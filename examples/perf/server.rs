@@ -120,7 +120,7 @@ impl Server {
             }
         }
         if found == 0 {
-            // Who waited for the listener finds out what for.
+            // The process that waited for the listener gets the reason.
             self.accept()?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What is measured: an operation and how it is posted, checked against what the device can do.
+//! A workload: an operation and how it is posted, checked against what the device can do.
 
 use bellwire::DeviceAttr;
 use bellwire_examples::Size;
@@ -103,7 +103,7 @@ const DEFAULT_BATCH: u32 = 16;
 const DEFAULT_SIGNAL: u32 = 64;
 
 impl Asked {
-    /// Fills in what was not said, and checks it all.
+    /// Fills in the defaults, and checks all values.
     ///
     /// # Errors
     /// A text for people that says what to change.

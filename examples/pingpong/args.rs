@@ -78,7 +78,7 @@ pub enum Kind {
     Srq,
 }
 
-/// What is to be played.
+/// The test to run.
 #[derive(Clone, Debug)]
 pub struct Game {
     /// Of the server; `None`: this is it.

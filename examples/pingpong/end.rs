@@ -16,7 +16,7 @@ use bellwire::{Cq, CqInit, Pd, ProviderKind, Qp, QpInit, Srq, SrqInit};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-/// A side. What is used goes after what uses it.
+/// A side. An object is dropped after its users.
 pub struct End<T: Service> {
     qps: Vec<Qp<T>>,
     /// What requests name, of each queue pair's peer.
@@ -159,7 +159,7 @@ impl<T: Service> End<T> {
             bail!("the peer has neither LID nor GID: give -g to it");
         }
         if self.pd.device().provider() == ProviderKind::Soft && self.game.gid_idx.is_none() {
-            // Who the peer is; the path needs no global route.
+            // The peer's address; the path needs no global route.
             path.grh.dgid = to.gid;
         } else if to.is_global() {
             let Some(sgid_index) = self.game.gid_idx else {

@@ -30,7 +30,7 @@ pub struct End {
     cq: Cq,
     /// What comes in.
     message: Region,
-    /// What is read from, and written to.
+    /// The memory that is read from and written to.
     pub data: Region,
     /// What the peer reads.
     pub text: Region,

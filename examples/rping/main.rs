@@ -55,7 +55,7 @@ struct Args {
     /// Serves clients for ever, many at once.
     #[arg(short = 'P')]
     persistent: bool,
-    /// Who manages the connection: rdma, soft, soft:NAME, auto.
+    /// The communication manager: rdma, soft, soft:NAME, auto.
     #[arg(long, default_value = "auto")]
     provider: String,
     /// Seconds after which a peer is given up that does nothing.

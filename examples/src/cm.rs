@@ -61,7 +61,7 @@ pub fn route(
 ) -> Result<Id> {
     let id = channel.id(space)?;
     id.resolve_addr(source, peer.clone(), RESOLVE)?;
-    // What is asked for is reported in time, one way or the other.
+    // Each step's result is reported in time, one way or the other.
     expect(channel, CmEvent::AddrResolved, 2 * RESOLVE)
         .with_context(|| peer.to_string())?
         .ack();

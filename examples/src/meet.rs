@@ -58,7 +58,7 @@ fn user() -> u32 {
     unsafe { libc::getuid() }
 }
 
-/// The user who runs the process at the other end of a socket.
+/// The user of the process at the other end of a socket.
 fn user_behind(stream: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -89,7 +89,7 @@ fn token() -> Token {
 #[derive(Debug)]
 struct Socket {
     stream: UnixStream,
-    /// Those that came, and were not asked for yet.
+    /// Messages that came, and were not asked for yet.
     files: VecDeque<OwnedFd>,
 }
 

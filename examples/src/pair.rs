@@ -23,8 +23,8 @@ pub fn buffer(pd: &Pd, bytes: usize) -> Result<Mapping> {
     Ok(pd.device().mapping(bytes).build()?)
 }
 
-/// One end of a connection. Sends and receives complete on queues of their own, so that waiting for
-/// a message does not mean sorting out the completions of what was sent.
+/// One end of a connection. Sends and receives complete on queues of their own, so that a wait for a message
+/// does not sort out the completions of sends.
 #[derive(Debug)]
 pub struct End {
     /// The queue pair.

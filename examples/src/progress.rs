@@ -21,7 +21,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// What is going on.
+    /// The current task.
     pub fn say(&self, what: String) {
         self.0.set_message(what);
     }

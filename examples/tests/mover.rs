@@ -235,7 +235,7 @@ fn a_process_that_fails_reports_why_to_the_other() {
     assert!(!to.exists());
 }
 
-/// What is said of an end: every fault injected, and that it was recovered from.
+/// The report of an end: every fault injected, and that it was recovered from.
 fn recovered(ran: &Ran, end: &str, injected: &str, faults: &[&str]) {
     let said = |what: &str| ran.stdout.contains(what);
     assert!(

@@ -1,4 +1,4 @@
-//! `perf` as a user runs it. Short runs: what is tested is that figures come, not which.
+//! `perf` as a user runs it. Short runs: the tests check that figures come, not their values.
 
 mod common;
 mod processes;

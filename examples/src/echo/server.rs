@@ -26,7 +26,7 @@ const AT_A_TIME: usize = 64;
 pub struct Served {
     /// Clients that were connected.
     pub clients: u64,
-    /// Those whose connection was never made, though it was accepted, and those that were refused.
+    /// Clients whose connection was accepted and never made, and clients that were refused.
     pub vanished: u64,
     /// Messages that were sent back.
     pub messages: u64,
@@ -41,7 +41,7 @@ pub struct Served {
 pub struct Server {
     // In the order in which they go.
     connections: Vec<Option<Connection>>,
-    /// What is on a device, once there is a client on one.
+    /// The objects on a device, once there is a client on one.
     desk: Option<Desk>,
     listener: Id,
     events: EventChannel,
@@ -119,7 +119,7 @@ impl Server {
     /// Does what there is to do; when there is nothing it sleeps, until there is or the time is over.
     ///
     /// # Errors
-    /// What is not one client's matter.
+    /// Failures that concern more than one client.
     pub fn turn(&mut self, bound: Duration) -> Result<()> {
         if let Some(desk) = &mut self.desk {
             while let Ok(event) = desk.completions.get_cq_event() {
@@ -128,7 +128,7 @@ impl Server {
             // Before it is polled: an entry that was there before raises nothing.
             desk.cq.req_notify(false)?;
         }
-        // Some of each at a time: who comes does not keep others waiting.
+        // Some of each at a time: a new client does not keep others waiting.
         let mut idle = true;
         for _ in 0..AT_A_TIME {
             let Some(event) = self.events.try_get()? else {

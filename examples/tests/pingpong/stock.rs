@@ -1,5 +1,5 @@
 //! rdma-core's ibv_rc_pingpong, as far as its peer can see: its line of text, its one buffer for both
-//! directions, and who sends when.
+//! directions, and the order of its sends.
 
 use bellwire::state::{AhAttr, Mtu, QpAttr, QpState, transition};
 use bellwire::wqe::{Rc, Send, Transport};

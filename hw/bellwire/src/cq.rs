@@ -45,7 +45,7 @@ impl CqInit<'_> {
 
 /// A completion queue (`ibv_cq`). One owner at a time: `Send`, not `Sync`.
 ///
-/// Dropping it removes its queued events, and waits until those that were already got are acknowledged.
+/// Dropping it removes its queued events, and waits until events that were taken are acknowledged.
 #[derive(Debug)]
 pub struct Cq {
     core: Polled,

@@ -254,7 +254,7 @@ impl Device {
         Pd::new(self.clone())
     }
 
-    /// Makes requests proceed whose time has come: those that wait for a receive to be posted, or for an
+    /// Makes requests proceed whose time has come: requests that wait for a receive, or for an
     /// acknowledgement. Polling a completion queue does the same.
     pub fn progress(&self) {
         self.hca.progress();

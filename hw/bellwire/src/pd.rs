@@ -253,7 +253,7 @@ impl Region {
             pd.register_present(addr, mapping.len() as u64, access)?
         };
         let hca = pd.device().hca.soft();
-        // SAFETY: the descriptor is only passed on to peers, who map the memory as the keys of this
+        // SAFETY: the descriptor is only passed on to peers, which map the memory as the keys of this
         // registration allow.
         let memfd = unsafe { mapping.memfd() };
         // Peers do not access memory of huge pages: accessing a hole in it may raise a signal.

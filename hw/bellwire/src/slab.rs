@@ -103,8 +103,8 @@ impl Slab {
         }
         // SAFETY: the region is moved in here, and not lent out. It has no other mapping in this process,
         // since its descriptor was passed to nothing else and is sealed against writers, and its keys allow
-        // only requests that are posted with a block. A fabric passes it to other processes, which read what
-        // is posted.
+        // only requests that are posted with a block. A fabric passes it to other processes, which read
+        // posted blocks.
         unsafe { Self::of_shared(Arc::new(region), layout) }
     }
 

@@ -89,7 +89,7 @@ impl SoftDevice<'_> {
     }
 
     /// Takes the contents of the device's own [journal](HcaConfig::journal): what it executed and reported
-    /// since the last call, in order. For tests, which compare it with what was reported to a program.
+    /// since the last call, in order. For tests, which compare it with the completions reported to a program.
     ///
     /// The journal records what happened in this process: executions where the request was executed, and
     /// reports where it was posted. For requests between nodes of a fabric, each node records its part;

@@ -1,7 +1,7 @@
 //! What a child of fork(2) must not touch: state, objects, memory and descriptors that belong to its parent.
 //!
-//! A child has a copy of every value, but none of the other threads. A lock that one of them held stays locked,
-//! and a thread that the value relies on does not exist. So a child starts afresh:
+//! A child has a copy of every value, but none of the other threads. A lock that one of these threads held
+//! stays locked, and a thread that the value relies on does not exist. So a child starts afresh:
 //!
 //! - [`Life`] tells a process from its parent. Each child has another one.
 //! - [`PerProcess`] is a static value of which each process has its own.

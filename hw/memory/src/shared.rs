@@ -79,8 +79,8 @@ fn map(fd: BorrowedFd<'_>, kind: PageKind, len: usize) -> io::Result<Region> {
 impl Mapping {
     /// Maps the shared region behind `fd`, which another process created with [`Mapping::shared`] and passed
     /// to this one (SCM_RIGHTS, `/proc/<pid>/fd`, inheritance). `len` is the length that its creator reports.
-    /// Writes on either side are visible on the other; the two sides agree on who writes what and when, as
-    /// for any shared memory.
+    /// Writes on either side are visible on the other; the two sides agree on the writer of each byte at each
+    /// time, as for any shared memory.
     ///
     /// The file must have the seals `F_SEAL_SHRINK` and `F_SEAL_GROW` and be `len` bytes long, so that a
     /// malicious peer cannot truncate it while this process uses it. Seals do not prevent punching holes

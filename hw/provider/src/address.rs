@@ -101,7 +101,7 @@ impl fmt::Display for Shown {
 /// Checks that an address is complete: a link-local address without an interface reaches nothing.
 ///
 /// # Errors
-/// What is missing.
+/// The missing part.
 pub fn check(address: SocketAddr) -> io::Result<()> {
     if is_scoped(address.ip()) && scope_of(address) == 0 {
         let ip = address.ip();

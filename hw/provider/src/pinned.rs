@@ -70,8 +70,8 @@ impl Drop for Pinned {
     }
 }
 
-/// Zeroed memory on pages of its own, of which only those that are used cost memory, and time: for tables whose
-/// entries are mostly never used.
+/// Zeroed memory on pages of its own. Only used pages cost memory, and time: for tables whose entries are
+/// mostly never used.
 #[derive(Debug)]
 pub struct Sparse {
     start: NonNull<u8>,

@@ -190,7 +190,7 @@ impl Section {
 }
 
 /// Like [`Section::wait`], for sections of other processes. Waits for all of them together no longer than
-/// `bound`, and returns those that have not been left by then.
+/// `bound`, and returns the sections that have not been left by then.
 #[must_use]
 pub fn wait_until_left<'s>(
     sections: &[&'s Section],
@@ -290,8 +290,8 @@ mod loom_models {
         crate::sync::needs_orderings(&models, "provider/src/quiesce.rs", &[]);
     }
 
-    /// A thread that closes what it executes, while it is in its section, as `Hca::stop` of the software HCA does:
-    /// whoever sees that it is closed sees the section, too, and needs no barrier to wait for it.
+    /// A thread that closes what it executes, while it is in its section, as `Hca::stop` of the software HCA
+    /// does: a thread that sees that it is closed sees the section, too, and needs no barrier to wait for it.
     #[test]
     fn loom_who_closes_in_its_section_needs_no_barrier() {
         check(|| {

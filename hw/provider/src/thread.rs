@@ -59,9 +59,9 @@ fn room() -> io::Result<()> {
     headroom().map_err(none)
 }
 
-/// Starts a thread of the library, with a name of which Linux keeps 15 characters. The signals of the process are for the
-/// program's threads: this one has all blocked, from its first instruction on, except those that an instruction of
-/// its own raises.
+/// Starts a thread of the library, with a name of which Linux keeps 15 characters. The signals of the process
+/// are for the program's threads: this one has all blocked, from its first instruction on, except signals
+/// that an instruction of its own raises.
 ///
 /// # Errors
 /// The system has no thread left.

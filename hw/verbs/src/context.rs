@@ -111,7 +111,7 @@ fn count(number: i32) -> u32 {
 /// The context is open.
 pub type Drives = unsafe fn(NonNull<sys::ibv_context>) -> bool;
 
-/// The contexts that this process has opened, without those that are closed.
+/// The contexts that this process has opened and not closed.
 fn open() -> MutexGuard<'static, Vec<Weak<Context>>> {
     static OPEN: PerProcess<Mutex<Vec<Weak<Context>>>> = PerProcess::new(Mutex::default);
     // A poisoned lock is no harm: each change of the list is complete.

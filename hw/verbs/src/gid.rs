@@ -55,8 +55,8 @@ fn reach(gid: Ipv6Addr, peer: Option<Ipv6Addr>) -> u8 {
     }
 }
 
-/// The rank of an entry: RoCE v2 before others, then those that reach the peer, then entries of this namespace,
-/// then by the kind of the address.
+/// The rank of an entry: RoCE v2 before others, then entries that reach the peer, then entries of this
+/// namespace, then by the kind of the address.
 fn rank(entry: &GidEntry, here: &[Here], peer: Option<Ipv6Addr>) -> (u8, u8, u8, u8) {
     let gid = Ipv6Addr::from(entry.gid);
     if gid.is_unspecified() {

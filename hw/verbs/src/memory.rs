@@ -77,7 +77,7 @@ impl Context {
         let start = std::ptr::with_exposed_provenance_mut(addr as usize);
         let (domain, length_here, bits) = (pd.handle.as_ptr(), length as usize, access.bits());
         let mr = match sys::ibv_reg_mr_iova2() {
-            // This version accepts optional access flags such as RELAXED_ORDERING, and ignores those that an
+            // This version accepts optional access flags such as RELAXED_ORDERING, and ignores flags that an
             // older kernel does not know.
             // SAFETY: the caller guarantees that the memory stays valid.
             Ok(register) => unsafe { register(domain, start, length_here, iova, bits) },

@@ -142,7 +142,7 @@ impl Extended {
         holds
     }
 
-    /// Remembers the entries of core's ring from `index` up to `end` as reported, including those that
+    /// Remembers the entries of core's ring from `index` up to `end` as reported, including entries that
     /// belonged to no request.
     #[cold]
     #[inline(never)]

@@ -172,7 +172,7 @@ mod tests {
             (3, false, 1001),
         ];
         assert_eq!(shown(&reported, ring()), expected);
-        // What was written over is not shown, neither here nor in the ring.
+        // Overwritten entries are not shown, neither here nor in the ring.
         reported.in_ring(1);
         reported.sent(sent.of(3));
         let ring = vec![in_ring(0, true), in_ring(2, false)];

@@ -170,8 +170,8 @@ impl SendDoorbell {
     }
 }
 
-// SAFETY: entries are posted in order, each once; libibverbs completes those that are signalled or fail, with
-// their counters in `wr_id`. The device accesses memory only by keys.
+// SAFETY: entries are posted in order, each once; libibverbs completes requests that are signalled or fail,
+// with their counters in `wr_id`. The device accesses memory only by keys.
 unsafe impl port::SendDoorbell for SendDoorbell {
     #[inline(always)]
     unsafe fn ring(&mut self, staged: &Staged) {
@@ -184,7 +184,7 @@ unsafe impl port::SendDoorbell for SendDoorbell {
 }
 
 impl SendDoorbell {
-    /// Posts what is staged, while cancellation of the thread is deferred.
+    /// Posts staged requests, while cancellation of the thread is deferred.
     #[cold]
     #[inline(never)]
     fn ring_whole(&mut self, staged: Staged) {

@@ -292,8 +292,8 @@ impl SrqDoorbell {
         })
     }
 
-    /// Posts the receives that the doorbell was rung for. Those that the device does not take are kept, and
-    /// posted by the next ring.
+    /// Posts the receives that the doorbell was rung for. Receives that the device does not take are kept,
+    /// and posted by the next ring.
     pub fn ring(&mut self) {
         // Within the capacity: there are no more entries than the ring has.
         while let Some(popped) = self.consumer.pop() {

@@ -33,8 +33,8 @@ unsafe impl Element for bw_link_set_wc {
 impl bw_link_set_wc {
     #[inline(always)]
     pub(in crate::link) fn new(link: LinkId, mut completion: LinkCompletion) -> Self {
-        // A message in the shared receive queue's buffer, whose address is the `wr_id`: the program's from here
-        // on. What was posted from C has no block.
+        // A message in the shared receive queue's buffer, whose address is the `wr_id`: the
+        // program's from here on. A request posted from C has no block.
         if let Some(block) = completion.block.take() {
             let _record = block.into_raw();
         }

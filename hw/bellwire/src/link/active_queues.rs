@@ -23,7 +23,7 @@ pub(super) struct ActiveQueues {
     pub policies: Box<[Replay]>,
     /// Slots of the receive queue.
     pub receives: u32,
-    /// What is known of the requests that were posted again, by counter.
+    /// A record of each request that was posted again, by counter.
     pub again: HashMap<u32, Again>,
     /// Requests posted on this connection that consume a receive.
     pub sent: u64,

@@ -103,7 +103,7 @@ impl Dispatcher {
     }
 
     /// Takes the device's events for all links, and returns those for this mailbox. If the system cannot
-    /// return the device's events, those that other links took are still returned.
+    /// return the device's events, events that other links took are still returned.
     pub fn collect(&self, device: &Device, id: u64) -> Vec<(EventType, Element)> {
         while let Ok(Some(event)) = next(&device.events) {
             self.deliver(event, Some(id));
@@ -161,9 +161,9 @@ fn acknowledged(event: AsyncEvent) -> DeviceEvent {
 
 /// Asynchronous events of a context with links.
 ///
-/// Links take all events of their context, also those that concern other objects. A program that uses a
-/// context for more than links sets a hook for the other events, or takes the events itself and passes
-/// them to [`dispatch`](Self::dispatch).
+/// Links take all events of their context, also events that concern other objects. A program that uses a
+/// context for more than links sets a hook for the other events, or takes the events itself and passes them
+/// to [`dispatch`](Self::dispatch).
 impl Device {
     /// Sets the function that receives the events that concern no link of this context: each once, in
     /// order. It is called from polls of links, by one thread at a time, and never within another call of

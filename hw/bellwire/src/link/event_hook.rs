@@ -21,7 +21,7 @@ type Hook<E> = Box<dyn FnMut(E) + Send>;
 /// thread that took it, which looks again after putting it back.
 pub(super) struct EventHook<E> {
     state: Mutex<State<E>>,
-    /// How many events wait, changed under the lock: who looks and finds none takes no lock.
+    /// How many events wait, changed under the lock: a thread that looks and finds none takes no lock.
     waiting: AtomicUsize,
 }
 

@@ -366,7 +366,7 @@ impl Link {
         self.busy_polls = self.check_busy_every;
     }
 
-    /// Closes the link: posts are refused from here on. What was posted may continue for `within`, in the
+    /// Closes the link: posts are refused from here on. Posted requests may continue for `within`, in the
     /// device's time, a recovery included; then it is flushed. Poll until the state is
     /// [`Ended`](LinkState::Ended): everything has been reported by then, unconsumed receives as not
     /// executed.
@@ -486,7 +486,7 @@ impl Link {
         self.misses = self.check_every;
         let recovering = match self.member.here_mut() {
             Some(state) => {
-                // The polls that follow find what is already there.
+                // The polls that follow take the completions that are already there.
                 state.poll_again = false;
                 state.cq.as_mut()
             }

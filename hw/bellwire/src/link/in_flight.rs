@@ -10,7 +10,7 @@ use bellwire_core::wr::{WcStatus, WrOpcode};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What is known of a request that was posted again.
+/// The record of a request that was posted again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Again {
     /// When a connection first failed under it.
@@ -81,8 +81,8 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// Stops replay of requests that are taken back, and of those that connections have failed under for `limit` or
-    /// longer. Counts deadlines that have passed in `passed`.
+    /// Stops replay of requests that are taken back, and of requests under which connections have failed for
+    /// `limit` or longer. Counts deadlines that have passed in `passed`.
     pub fn expire(&mut self, now: Duration, limit: Duration, passed: &mut u64) {
         for pending in &mut self.requests {
             let since = pending.before.map_or(now, |before| before.since);

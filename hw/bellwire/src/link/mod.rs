@@ -69,11 +69,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # How two ends recover
-//! The end that fails stops its queue pair and sends the peer its new address and the number of receives
-//! that it consumed. The peer does the same. Both connect again, settle what was in flight by the other's
-//! count, and post the requests that need it again. `bellwire_core::link` has this protocol, as a state
-//! machine that both ends run.
+//! # How two ends recover The end that fails stops its queue pair and sends the peer its new address and the
+//! number of receives that it consumed. The peer does the same. Both connect again, settle the requests in
+//! flight by the other's count, and post again the requests that need it. `bellwire_core::link` has this
+//! protocol, as a state machine that both ends run.
 //!
 //! - The [`Exchange`] carries the messages; each is checked before it is used. When the exchange fails
 //!   the link ends: the peer is gone, or sends invalid messages.

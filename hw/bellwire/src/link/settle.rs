@@ -9,7 +9,7 @@ use bellwire_core::fault::plan::StepResult;
 use bellwire_core::queue::PostError;
 
 impl RecoveryState {
-    /// Settles what was in flight: reports it, or keeps it to be posted again.
+    /// Settles the requests in flight: reports each, or keeps it to be posted again.
     fn settle(&mut self) {
         let consumed = self.protocol.consumed();
         let passed = &mut self.counters.deadlines_passed;

@@ -293,7 +293,7 @@ impl RecoveryState {
         when(!self.takes_receives())
     }
 
-    /// Posts receives again, and those that the program has posted since.
+    /// Posts receives again, and the receives that the program has posted since.
     pub fn repost_receives(&mut self) -> StepResult {
         let Some(queues) = &mut self.queues else {
             return StepResult::Done;

@@ -115,8 +115,8 @@ impl Watch {
         self.keep_alive.take()
     }
 
-    /// Checks the queues, which work; `received` receives were consumed on this connection. Returns what is
-    /// wrong with them.
+    /// Checks the queues, which work; `received` receives were consumed on this connection. Returns their
+    /// fault.
     pub fn check(
         &mut self,
         queues: &mut ActiveQueues,

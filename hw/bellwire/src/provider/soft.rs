@@ -134,7 +134,7 @@ impl Poll for Polled {
         self.poll_history().bytes()
     }
 
-    /// With those that were reported to polls.
+    /// With the completions that were reported to polls.
     fn known(&self, entries: Vec<OldCqe>, _: &CqSide) -> Result<Vec<OldCqe>, Error> {
         collected(self.poll_history().among(entries))
     }

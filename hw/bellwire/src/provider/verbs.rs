@@ -1,4 +1,4 @@
-//! Objects of devices that libibverbs posts to and polls, and what those that core posts to share with them.
+//! Objects of devices that libibverbs posts to and polls, and their parts that devices of core's rings share.
 
 use super::data_path::Poll;
 use super::{AhSide, CqSide, Provider};
@@ -127,7 +127,7 @@ impl Poll for Polled {
         cq.arm(solicited_only)
     }
 
-    /// With `Extended`, also those that it kept.
+    /// With `Extended`, also the completions that it kept.
     fn known(&self, entries: Vec<OldCqe>, _: &CqSide) -> Result<Vec<OldCqe>, Error> {
         match &self.1 {
             Some(extended) => extended.history(&entries),

@@ -39,9 +39,9 @@ pub struct QpInit {
     /// may count an unsignalled send as executed though its failure was lost. It never does so for signalled
     /// sends.
     pub reserve_cq: bool,
-    /// Unsignalled requests that are flushed generate no completion of their own, except the last of those
-    /// that were rung together: its completion [retires](bellwire_core::queue::Completion::retired) the ones
-    /// before it. This does not apply to devices that are driven by libibverbs, nor to a
+    /// Unsignalled requests that are flushed generate no completion of their own, except the last of the
+    /// requests that were rung together: its completion [retires](bellwire_core::queue::Completion::retired)
+    /// the ones before it. This does not apply to devices that are driven by libibverbs, nor to a
     /// [`Link`](crate::link::Link), which needs the outcome of each request.
     pub suppress_flush: bool,
 }

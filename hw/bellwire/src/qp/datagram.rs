@@ -20,10 +20,10 @@ impl Qp<Ud> {
         self.step(QpState::Rtr, &attr)
     }
 
-    /// Attaches the queue pair to a multicast group (`ibv_attach_mcast`): it receives what is sent to this
-    /// MGID and MLID, in one copy even if it is attached twice. Groups of RoCE v2 may be IPv4 addresses,
-    /// mapped to IPv6; the interface below the device must be a member, too, which rdma_cm ensures, or `ip
-    /// addr add GROUP/32 dev INTERFACE autojoin`.
+    /// Attaches the queue pair to a multicast group (`ibv_attach_mcast`): it receives datagrams to this MGID
+    /// and MLID, in one copy even if it is attached twice. Groups of RoCE v2 may be IPv4 addresses, mapped to
+    /// IPv6; the interface below the device must be a member, too, which rdma_cm ensures, or `ip addr add
+    /// GROUP/32 dev INTERFACE autojoin`.
     ///
     /// # Errors
     /// The address is not a multicast address, or the group is full.

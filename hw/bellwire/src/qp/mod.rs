@@ -42,7 +42,7 @@ use std::sync::Arc;
 ///
 /// Dropping it flushes the requests in flight, rung or not: the completion queues still report them.
 /// Unsignalled requests that were executed, and that no later completion retires, are not reported.
-/// Asynchronous events of it that were not got are removed; the drop waits until those that were got are
+/// Asynchronous events of it that were not got are removed; the drop waits until events that were taken are
 /// acknowledged.
 #[derive(Debug)]
 pub struct Qp<T: QpTransport = Rc> {

@@ -55,7 +55,7 @@ pub struct QpInit<'a> {
     pub user_index: u32,
 }
 
-/// A queue pair, seen from the device's side. Dropping it flushes what was posted, and destroys it.
+/// A queue pair, seen from the device's side. Dropping it flushes posted requests, and destroys it.
 #[derive(Debug)]
 pub struct Qp {
     qpn: u32,
@@ -120,7 +120,7 @@ impl Qp {
                 // SAFETY: both completion queues are kept below.
                 let (send, recv) = unsafe { (send.ctx(), recv.ctx()) };
                 let sends = init.sends.unwrap_or(none);
-                // SAFETY: the ring is the caller's, who guarantees that it is valid, or our own memory.
+                // SAFETY: the ring is the caller's, and valid by the caller's guarantee, or our own memory.
                 let ring = unsafe { SendRing::new(sends.start, sends.count) };
                 let ring = ring.ok_or_else(|| does_not_fit("max_send_wr", sends.count, 1 << 15))?;
                 (Some((ring, send)), Some(recv))

@@ -14,7 +14,7 @@ use std::task::Wake;
 /// ring                            check what is queued
 /// ```
 ///
-/// So the waiting thread either finds what was queued, or the bell is still readable. The kernel orders the
+/// So the waiting thread either takes the queued event, or the bell is still readable. The kernel orders the
 /// two calls by the lock of the eventfd; for loom, which does not model that, `order` does.
 #[derive(Debug)]
 pub struct Bell {

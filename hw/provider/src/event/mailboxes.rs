@@ -21,7 +21,8 @@ use std::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
 #[derive(Debug, Default)]
 pub struct Mailboxes {
     state: Mutex<State>,
-    /// How many events are in all mailboxes, changed under the lock: who looks and finds none takes no lock.
+    /// How many events are in all mailboxes, changed under the lock: a thread that looks and finds none takes
+    /// no lock.
     count: AtomicUsize,
 }
 
@@ -94,14 +95,14 @@ impl Mailboxes {
         }
     }
 
-    /// Adds an element to those that the owner of a mailbox watches.
+    /// Adds an element to the elements that the owner of a mailbox watches.
     pub fn watch_also(&self, id: u64, element: Element) {
         if let Some(mailbox) = self.state().boxes.get_mut(&id) {
             mailbox.elements.insert(element);
         }
     }
 
-    /// Removes an element from those that the owner of a mailbox watches, and its events.
+    /// Removes an element from the elements that the owner of a mailbox watches, and its events.
     pub fn unwatch(&self, id: u64, element: Element) {
         if let Some(mailbox) = self.state().boxes.get_mut(&id) {
             mailbox.elements.remove(&element);

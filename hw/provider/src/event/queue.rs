@@ -31,7 +31,8 @@ pub struct EventQueue<T> {
     /// Converts an event that was read from the kernel.
     kernel: Option<fn(EventType) -> T>,
     state: Mutex<State<T>>,
-    /// How many events are queued here, changed under the lock: who looks and finds none takes no lock.
+    /// How many events are queued here, changed under the lock: a thread that looks and finds none takes no
+    /// lock.
     count: AtomicUsize,
     waiters: Waiters,
     /// Notified when an event of a retiring element is acknowledged.
@@ -218,8 +219,8 @@ impl<T> EventQueue<T> {
     }
 
     fn note(&self, state: &State<T>) {
-        // Release: pairs with the Acquire in `try_get`. Whoever is told of an event, by the descriptor, a bell or
-        // another thread, sees it counted.
+        // Release: pairs with the Acquire in `try_get`. A thread that is told of an event, by the descriptor,
+        // a bell or another thread, sees it counted.
         self.count.store(state.queued.len(), Ordering::Release);
     }
 

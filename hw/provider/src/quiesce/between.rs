@@ -110,7 +110,7 @@ mod loom_models {
         section: Section,
         revoked: AtomicU32,
         memory: UnsafeCell<u32>,
-        /// A heavy barrier comes before or after what is done while this is held, never in between.
+        /// A heavy barrier comes before or after the work done while this is held, never in between.
         light: Mutex<()>,
     }
 

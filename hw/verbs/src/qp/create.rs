@@ -7,7 +7,7 @@ use bellwire_core::wr::QpType;
 use std::io;
 use std::ptr::{NonNull, null_mut};
 
-/// The operations of a queue pair, beyond those that every queue pair of its transport has.
+/// The operations of a queue pair, beyond the operations of every queue pair of its transport.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ops(u8);
 

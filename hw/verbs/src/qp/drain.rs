@@ -40,7 +40,7 @@ impl Qp {
         }
     }
 
-    /// Makes the device execute what was posted in SQD: some devices (rxe) only look for requests when the
+    /// Makes the device execute requests posted in SQD: some devices (rxe) only look for requests when the
     /// doorbell is rung.
     pub(super) fn resume(&self) {
         if let Some(qp) = self.extended.map(Poster::as_ptr) {

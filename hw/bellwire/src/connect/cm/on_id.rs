@@ -87,7 +87,7 @@ impl Id {
     /// - The peer's response takes it to RTS. The event is [`Connected`](EventKind::Connected), or
     ///   [`ConnectError`](EventKind::ConnectError) when the device refuses that: the queue pair is then
     ///   in ERR, and the peer gets `Rejected`.
-    /// - `Rejected` and `Unreachable` take it to ERR: what was posted is flushed and reported. Once the
+    /// - `Rejected` and `Unreachable` take it to ERR: posted requests are flushed and reported. Once the
     ///   connection is made, `Unreachable` changes nothing: Linux 6.0 and later reports it when the hardware
     ///   address of the neighbour changes. If packets no longer arrive, requests fail after their retries.
     ///

@@ -1,9 +1,9 @@
 //! The path of the packets of an id's connection.
 //!
-//! librdmacm accepts only a traffic class. The other attributes are written into those that
-//! `rdma_init_qp_attr` returns, by which the queue pair goes to RTR and RTS. So each end has a path of
-//! its own, and what is not set stays as the communication manager found it. The software HCA has all
-//! of the path in its attributes.
+//! librdmacm accepts only a traffic class. The other attributes are written into the attributes that
+//! `rdma_init_qp_attr` returns, by which the queue pair goes to RTR and RTS. So each end has a path of its
+//! own, and attributes that are not set keep the communication manager's values. The software HCA has all of
+//! the path in its attributes.
 
 use super::id::Id;
 use crate::error::Error;

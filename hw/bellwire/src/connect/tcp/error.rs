@@ -32,7 +32,7 @@ pub enum TcpError {
     },
     /// The time limit has passed.
     TimedOut {
-        /// What was waited for.
+        /// The awaited step.
         waited: Waited,
         /// The time limit.
         within: Duration,

@@ -1,10 +1,10 @@
 //! The exchange over a TCP connection: two programs exchange the information about their queue pairs, and
 //! wait for each other.
 //!
-//! Every call takes a time limit and returns within it, whatever the peer does. Data from the peer is
-//! read into a buffer of fixed size and checked; none of it is used as a length or an index. The peer
-//! itself is not authenticated: anybody who reaches the port can connect, and anybody who knows a queue
-//! pair and an rkey can use them. Listen on an address that only trusted hosts reach.
+//! Every call takes a time limit and returns within it, whatever the peer does. Data from the peer is read
+//! into a buffer of fixed size and checked; none of it is used as a length or an index. The peer itself is
+//! not authenticated: any host that reaches the port can connect, and any host that knows a queue pair and an
+//! rkey can use them. Listen on an address that only trusted hosts reach.
 //!
 //! ```
 //! use bellwire::connect::ConnInfo;

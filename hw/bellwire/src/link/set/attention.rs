@@ -37,8 +37,8 @@ impl List {
     }
 }
 
-/// Wakes the set for the link in one slot. When the slot has another link by then, that one is looked at for
-/// nothing.
+/// Wakes the set for the link in one slot. When the slot has another link by then, the set looks at that link
+/// for nothing.
 struct SlotWaker {
     slot: u32,
     list: Arc<List>,

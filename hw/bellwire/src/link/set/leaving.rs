@@ -1,5 +1,6 @@
-//! Links that were removed. Their handles are gone at once; the queue pair of a link on a shared receive queue
-//! is destroyed when it takes no more receives, because a device may lose those that it took otherwise.
+//! Links that were removed. Their handles are gone at once; the queue pair of a link on a shared receive
+//! queue is destroyed when it takes no more receives, because otherwise a device may lose the receives that
+//! it took.
 
 use super::LinkSet;
 use super::slots::Joined;

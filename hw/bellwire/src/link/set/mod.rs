@@ -489,7 +489,7 @@ impl LinkSet {
     }
 
     /// [Closes](Self::close) all links, and polls until each has ended and everything has been reported, or
-    /// the time is up: then the rest ends at once, and what is known is reported. When this returns all
+    /// the time is up: then the rest ends at once, and the known outcomes are reported. When this returns all
     /// buffers have come back. The links stay in the set, ended.
     ///
     /// The time is both the machine's and the device's: a virtual clock stands still meanwhile.

@@ -95,7 +95,7 @@ impl SharedQueues {
         state.srq = self.srq.take();
     }
 
-    /// Takes back what was [lent](Self::lend).
+    /// Takes back the queue that was [lent](Self::lend).
     pub fn take_back(&mut self, state: &mut RecoveryState) {
         self.cq = state.cq.take();
         self.srq = state.srq.take();

@@ -19,7 +19,7 @@ pub(super) struct Admission {
     /// With the time at which they were accepted.
     connecting: HashMap<u64, (Instant, Who)>,
     shaking: Shares,
-    /// The same, the oldest first. Those that are connected by now leave when they are the oldest.
+    /// The same, the oldest first. Sessions that are connected by now leave when they are the oldest.
     order: VecDeque<(u64, Instant)>,
     pace: Pace,
     /// When the last that was refused is to ask again.
@@ -133,7 +133,7 @@ impl Admission {
         Some(session)
     }
 
-    /// Which of those that wait may connect first.
+    /// Which of the waiting sessions may connect first.
     fn next(&self) -> Option<usize> {
         (self.waiting.iter()).position(|(_, who)| self.shaking.has_room(*who, self.handshakes))
     }
@@ -250,7 +250,7 @@ mod tests {
             of.accept(now).expect("it waits");
             now += 4 * MS;
         }
-        // After the 49 who wait.
+        // After the 49 sessions that wait.
         for before in 49..60 {
             let wait = of.refuse(now).as_millis();
             assert!((4 * before - 8..4 * before + 12).contains(&wait), "{wait}");

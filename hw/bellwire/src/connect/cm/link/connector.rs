@@ -202,7 +202,7 @@ impl Outgoing {
         }
     }
 
-    /// What is known of a peer that does not answer. An attempt that had no time says less than the one before.
+    /// Facts about a peer that does not answer. An attempt that had no time says less than the one before.
     fn silence(&self) -> Tried {
         if let Some(before) = self.peers.last_failure().filter(|_| self.brief) {
             return before.clone();

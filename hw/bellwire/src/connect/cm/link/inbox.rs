@@ -14,7 +14,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// A message that says more replaces those that came before.
+    /// A message that says more replaces earlier messages.
     pub fn put(&mut self, message: Message) {
         match message {
             Message::Info(info) => {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Ids by their address, without those that are being destroyed.
+/// Ids by their address, without ids that are being destroyed.
 #[derive(Default)]
 pub(super) struct Ids(HashMap<usize, Weak<Id>>);
 

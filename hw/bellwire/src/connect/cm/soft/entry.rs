@@ -294,7 +294,7 @@ impl Entry {
         }
     }
 
-    /// Handles what was received from the peer.
+    /// Handles the messages that the peer sent.
     pub fn heard(&mut self, heard: Heard, device: &Device, scope: &str) -> Outcome {
         let message = match heard {
             Heard::Silence => return Outcome::Nothing,
