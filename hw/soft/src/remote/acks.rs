@@ -1,5 +1,5 @@
-//! Acknowledgements of requests of other processes, which are not carried by a packet of the other direction: those of up to
-//! five queue pairs travel in one packet, of one line.
+//! Acknowledgements of requests of other processes that no packet of the other direction carries. One packet, of one line,
+//! has those of up to five queue pairs.
 
 use super::super::connection::UNTRIED;
 use super::super::control::Control;
@@ -93,8 +93,8 @@ impl UnsentAcks {
         self.busy |= sent.is_none();
     }
 
-    /// Notes it. The node's thread looks again at a list that another thread had: that thread may have found no packet,
-    /// and leave the list as it was.
+    /// Notes it. If another thread had a list, the node's thread looks at the list again. The other thread may have found no
+    /// packet, and left the list as it was.
     pub fn note(&self, node: &Node) {
         if self.busy {
             node.add_pending_response();

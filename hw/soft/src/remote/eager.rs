@@ -1,5 +1,5 @@
-//! Messages that travel whole in one packet, and whose data is one piece: a SEND with or without immediate data, or a
-//! WRITE with immediate data, on a reliable connection, of up to 4 KiB. Of longer data in memory that the peer can map,
+//! Messages that travel whole in one packet, and whose data is one piece of up to 4 KiB. Each is a SEND with or without
+//! immediate data, or a WRITE with immediate data, on a reliable connection. Of longer data in memory that the peer can map,
 //! from 2 KiB on, the packet only says where it is: see [`pulled`](super::pulled). Of data in several pieces: see
 //! [`gather`](super::gather).
 //!

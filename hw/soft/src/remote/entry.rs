@@ -112,8 +112,8 @@ fn plain_send<const PIECES: usize>(
     }
 }
 
-/// The message of a SEND or a WRITE with immediate data, whose entry is in the packet that begins with this line, and whose
-/// data is in the entry or behind it. `None`: it is another packet.
+/// The message of a SEND or a WRITE with immediate data, whose packet begins with this line. The packet has the entry, and
+/// the data is in the entry or behind it. `None`: it is another packet.
 #[inline(always)]
 pub(super) fn decode(peer: &Peer, line: InPlace<'_>) -> Option<Arrived> {
     let size = line.size();

@@ -1,6 +1,6 @@
 //! Messages whose data is gathered from several elements, as a header and a page are. Up to 2 KiB the data is in the
-//! packet, as if it had been one piece. Longer data the peer copies, if it can map all of it: the packet is the entry with
-//! one segment, which says how long the data is, and behind it the address and the length of each piece.
+//! packet, as if it had been one piece. Longer data the peer copies, if it can map all of it. The packet is the entry with
+//! one segment, which says how long the data is. Behind it are the address and the length of each piece.
 
 use super::super::hca::Hca;
 use super::super::qp::SendWork;

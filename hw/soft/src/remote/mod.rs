@@ -35,16 +35,16 @@
 //! A thread that polls a completion queue of the responder's process and finds nothing reads the packets. One
 //! thread at a time reads those of a peer; a thread that always does so takes its turn without a locked instruction
 //! (see `turn::biased`). It handles frequent, simple packets without the device's lock (see `look` and
-//! `unlocked`), and executes the other entries under the lock, which it takes only if the lock is free. When no thread
+//! `unlocked`). It executes the other entries under the lock, if the lock is free. When no thread
 //! polls, the node's thread reads them. A peer wakes it if packets stay unread for 20 µs, or at once if a completion
 //! queue is armed.
 //!
 //! # Acknowledgements
-//! A response acknowledges all requests before it. It travels with the next packet in the other direction,
-//! unless the requester waits for it, as for a signalled request: then in a packet for up to five connections (see
-//! `acks`). Requests that are outstanding when their
-//! queue pair fails are flushed, and a flushed request is not executed any more: the responder checks the
-//! requester's life before and after it copies.
+//! A response acknowledges all requests before it. It travels with the next packet in the other direction. If the
+//! requester waits, as for a signalled request, it travels at once, in a packet for up to five connections (see `acks`).
+//!
+//! Requests that are outstanding when their queue pair fails are flushed. A flushed request is not executed any more: the
+//! responder checks the requester's life before and after it copies.
 //!
 //! # Memory
 //! The keys and the memory that a peer exports are used to find an address in a mapping of this process,

@@ -1,5 +1,5 @@
-//! Messages whose data is in memory of the sender's that its peer has mapped. The packet is the entry, whose last segment
-//! says where the data is if it is one piece; of several the places are behind the entry. The receiver copies the data
+//! Messages whose data is in memory of the sender's that its peer has mapped. The packet is the entry. Its last
+//! segment says where the data is if it is one piece. The places of several pieces are behind the entry. The receiver copies the data
 //! once, from there to the receive, or to where the WRITE says, without the device's lock.
 //!
 //! The receiver's queue pair remembers from which pieces of memory the last messages came. If the data is in another piece, or
@@ -58,8 +58,8 @@ pub(super) fn may_map(hca: &Hca, work: &SendWork, sge: &Sge) -> bool {
     })
 }
 
-/// Sends where the data of the current entry is, which is this element behind `SEGMENTS` bytes, if the peer may map it
-/// and copies it at once. As [`sent_eagerly`](super::eager::sent_eagerly), which has found that the entry may be sent.
+/// Sends the place of the current entry's data, if the peer may map it and copies it at once. The data is this element,
+/// behind `SEGMENTS` bytes. As [`sent_eagerly`](super::eager::sent_eagerly), which has found that the entry may be sent.
 #[inline(never)]
 pub(super) fn sent_place<const SEGMENTS: usize>(
     hca: &Hca,

@@ -1,15 +1,15 @@
-//! Reads a peer's packets without the device's lock, as far as they are frequent and simple: SENDs and WRITEs with
-//! immediate data to a reliable connection, whose data is in the packet or in memory that is mapped here, datagrams to
-//! one queue pair, and acknowledgements. A message is copied once, from there to its receive, or to where the WRITE says.
+//! Reads a peer's frequent, simple packets without the device's lock: messages, datagrams to one queue pair, and
+//! acknowledgements. Such a message is a SEND, or a WRITE with immediate data, to a reliable connection. Its data is in the
+//! packet or in memory that is mapped here, and is copied once: to the message's receive, or to the WRITE's target.
 //!
-//! A SEND with invalidate is not among them: it revokes the key of a window, which the device's lock protects, and then
-//! waits until all sections have been left, so also that of the peer's reader.
+//! A SEND with invalidate is not such a message. It revokes the key of a window, which the device's lock protects. Then it
+//! waits until all sections have been left, that of the peer's reader, too.
 //!
-//! Whatever else arrives, or goes wrong, changes nothing here: the packet stays where it is, and is read again
+//! Any other packet, and any failure, changes nothing here: the packet stays in its place, and is read again
 //! under the lock. So both ways keep one order.
 //!
-//! The reader is in the section of the completion queue that it polls, or, if it polls none, in the peer's. Whoever revokes
-//! something waits for both: see [`Inbound`](super::inbound).
+//! The reader is in the section of the completion queue that it polls, or, if it polls none, in the peer's. A thread that
+//! revokes something waits for both: see [`Inbound`](super::inbound).
 
 use super::super::connection::responder;
 use super::super::hca::Hca;
