@@ -9,21 +9,23 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd as _;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use bellwire_core::qp::Mtu;
 use bellwire_core::wr::WcStatus;
-use bellwire_roce::icrc::{self, Addresses, Flow};
-use bellwire_roce::packet::{MAX_HEADER, PORT, Packet, padding};
+use bellwire_roce::packet::Packet;
 use bellwire_roce::{
     Access, Arrival, Atomic, Datagram, Extra, Payload, Psn, Range, Refusal, Request, Requester,
     RequesterAttr, Responder, ResponderAttr, Results, Span, Target, Transmit, UcReceiver, UcSender,
     Unplaceable, Verb,
 };
 use clap::{Parser, ValueEnum};
+use wire::Wire;
+
+#[path = "shared/wire.rs"]
+mod wire;
 
 #[derive(Parser)]
 struct Options {
@@ -142,73 +144,6 @@ impl Target for Memory {
 impl Results for Memory {
     fn place(&mut self, _: u64, _: u32, _: &[u8]) -> Result<(), Unplaceable> {
         Err(Unplaceable)
-    }
-}
-
-struct Wire {
-    socket: UdpSocket,
-    out: Flow,
-    peer: SocketAddr,
-    bytes: Vec<u8>,
-}
-
-impl Wire {
-    /// The checksum covers the IP header. Linux sends the identification 0 if the packet may not be cut and the socket
-    /// is not connected.
-    fn open(local: IpAddr, peer: IpAddr) -> std::io::Result<Self> {
-        let socket = UdpSocket::bind((local, PORT))?;
-        if local.is_ipv4() {
-            let always = libc::IP_PMTUDISC_DO;
-            // SAFETY: the socket is open, and the option's value is an int.
-            let set = unsafe {
-                libc::setsockopt(
-                    socket.as_raw_fd(),
-                    libc::IPPROTO_IP,
-                    libc::IP_MTU_DISCOVER,
-                    (&raw const always).cast(),
-                    size_of_val(&always) as u32,
-                )
-            };
-            if set != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-        }
-        let out = Flow {
-            addresses: addresses(local, peer),
-            source_port: PORT,
-            destination_port: PORT,
-        };
-        Ok(Self {
-            socket,
-            out,
-            peer: (peer, PORT).into(),
-            bytes: Vec::new(),
-        })
-    }
-
-    fn send(&mut self, transmit: &Transmit, payload: &[u8]) -> std::io::Result<()> {
-        let mut header = [0; MAX_HEADER];
-        let length = transmit.header.encode(payload.len(), &mut header);
-        self.bytes.clear();
-        self.bytes.extend(&header[..length]);
-        self.bytes.extend(payload);
-        let end = self.bytes.len() + padding(payload.len()) + icrc::SIZE;
-        self.bytes.resize(end, 0);
-        icrc::seal(&self.out, 0, &mut self.bytes);
-        self.socket.send_to(&self.bytes, self.peer).map(|_| ())
-    }
-}
-
-fn addresses(source: IpAddr, destination: IpAddr) -> Addresses {
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4(source, destination),
-        (source, destination) => {
-            let six = |address| match address {
-                IpAddr::V4(address) => address.to_ipv6_mapped(),
-                IpAddr::V6(address) => address,
-            };
-            Addresses::V6(six(source), six(destination))
-        }
     }
 }
 
@@ -434,21 +369,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let wait = until
             .saturating_sub(begun.elapsed())
             .min(Duration::from_millis(50));
-        wire.socket
-            .set_read_timeout(Some(wait.max(Duration::from_micros(1))))?;
-        match wire.socket.recv_from(&mut datagram) {
-            Ok((length, from)) => {
-                let flow = Flow {
-                    addresses: addresses(from.ip(), options.local),
-                    source_port: from.port(),
-                    destination_port: PORT,
-                };
-                let packet = icrc::check(&flow, &datagram[..length]);
-                let packet = packet.map(|intact| Packet::decode(intact.packet));
-                let Ok(Ok(packet)) = packet else {
-                    eprintln!("dropped {length} bytes of {from}: {packet:?}");
-                    continue;
-                };
+        match wire.receive(wait, &mut datagram)? {
+            Some(packet) => {
                 if packet.header.bth.dest_qp != here.qp_num {
                     continue;
                 }
@@ -456,10 +378,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 memory.receives = memory.receives.max(100);
                 quiet = 0;
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                quiet += 1;
-            }
-            Err(error) => return Err(error.into()),
+            None => quiet += 1,
         }
         completed += queues.completed(begun.elapsed())?;
     }

@@ -21,6 +21,7 @@
 //! | [`Requester`], [`Responder`] | reliable connections: numbers, acknowledgements, retries, a window |
 //! | [`UcSender`], [`UcReceiver`] | unreliable connections |
 //! | [`Datagram`] | unreliable datagrams |
+//! | [`cm`] | messages of the communication manager |
 //!
 //! A peer is not trusted. The caller's [`Target`] checks each address, key and length that a packet names. The memory that
 //! a peer can make an end keep is bounded by attributes of this end. A packet whose number is not awaited changes nothing.
@@ -72,6 +73,7 @@ extern crate alloc;
 extern crate std;
 
 mod arrival;
+pub mod cm;
 mod datagram;
 pub mod icrc;
 pub mod opcode;

@@ -116,9 +116,9 @@ pub fn build_examples() -> Command {
     command(&format!("cargo build {all}"))
 }
 
-/// Builds the example of RoCE v2 without a device, where [`build_examples`] puts the others.
-pub fn build_roce_example() -> Command {
-    let packages = optimized!("-p bellwire-roce --example roce_pingpong");
+/// Builds the examples of RoCE v2 without a device, where [`build_examples`] puts the others.
+pub fn build_roce_examples() -> Command {
+    let packages = optimized!("-p bellwire-roce --example roce_pingpong --example roce_rping");
     command(&format!("cargo build {packages}"))
 }
 

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use super::{
     aarch64, bless,
     c::{Installed, NVMF_SOURCE},
-    tests::{EXAMPLES_BUILT, build_examples, build_roce_example, optimized},
+    tests::{EXAMPLES_BUILT, build_examples, build_roce_examples, optimized},
     tools::{NVMF, NVMF_GUEST, need_packages},
 };
 use crate::{
@@ -333,10 +333,10 @@ fn programs(
             checks.push((script, Status(0)));
         }
     }
-    if run.command(&mut build_roce_example()) {
+    if run.command(&mut build_roce_examples()) {
         let built = workspace.root().join(workspace.target(EXAMPLES_BUILT));
         let mut script = command("sh xtask/src/vm/roce.sh");
-        script.arg(built.join("roce_pingpong"));
+        script.arg(built);
         checks.push((script, Status(0)));
     }
     let dir = c_folder(workspace)?;

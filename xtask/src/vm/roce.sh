@@ -1,9 +1,9 @@
 #!/bin/sh
-# roce.sh PROGRAM: hw/roce's example against rdma-core's ibv_rc_pingpong on Soft-RoCE, either as server, in messages of
-# one packet and of several. The kernel's module has the UDP port in its network namespace, so the example gets another,
-# at the end of a cable of its own.
+# roce.sh DIR: hw/roce's examples, built in DIR, against rdma-core's on Soft-RoCE: pingpong on each transport, either as
+# server, and rping, which connects by the communication manager, and whose server reads and writes memory. The kernel's
+# module has the UDP port in its network namespace, so the examples get another, at the end of a cable of its own.
 set -eu
-program=$1
+examples=$1
 unshare -n sleep 1000 &
 elsewhere=$!
 trap 'rdma link delete rxe3; ip link delete veth3; kill $elsewhere' EXIT
@@ -37,7 +37,19 @@ for game in "rc 64 100" "rc 10000 100" "uc 3000 20" "ud 1000 20"; do
 	try=again
 	[ "$1" != rc ] || try=
 	pingpong="timeout 120 ibv_$1_pingpong -d rxe3 -g 1 -s $2 -n $3"
-	roce="timeout 120 $program 10.79.0.2 -t $1 -s $2 -n $3"
+	roce="timeout 120 $examples/roce_pingpong 10.79.0.2 -t $1 -s $2 -n $3"
 	$try sh xtask/src/vm/pair.sh 18515 "$pingpong" "nsenter -t $elsewhere -n $roce --peer 10.79.0.1"
 	$try there sh xtask/src/vm/pair.sh 18515 "$roce" "nsenter -t 1 -n $pingpong 10.79.0.2"
+done
+
+# The server may not listen yet: the kernel rejects the request then (reason 8).
+for size in 64 5000; do
+	timeout 120 rping -s -a 10.79.0.1 -C 5 -S $size &
+	tries=0
+	until there timeout 60 "$examples/roce_rping" 10.79.0.2 10.79.0.1 -C 5 -S $size; do
+		tries=$((tries + 1))
+		[ $tries -lt 60 ]
+		sleep 0.5
+	done
+	wait $! || true
 done
