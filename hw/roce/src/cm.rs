@@ -417,7 +417,7 @@ pub struct IpHeader {
 }
 
 impl IpHeader {
-    /// Bytes: what is left of a [`Req`]'s private data is the program's.
+    /// Bytes. The rest of a [`Req`]'s private data is the program's.
     pub const SIZE: usize = 36;
 
     /// The bytes.
@@ -443,9 +443,9 @@ impl IpHeader {
         let address = |at: usize| {
             let bytes: [u8; 16] = core::array::from_fn(|byte| bytes[at + byte]);
             let [.., a, b, c, d] = bytes;
-            Some(match bytes_version(private[1])? {
-                Version::Four => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
-                Version::Six => IpAddr::V6(Ipv6Addr::from(bytes)),
+            Some(match family(private[1])? {
+                Family::V4 => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
+                Family::V6 => IpAddr::V6(Ipv6Addr::from(bytes)),
             })
         };
         // The version of the header itself.
@@ -461,16 +461,16 @@ impl IpHeader {
     }
 }
 
-/// The family of the addresses.
-enum Version {
-    Four,
-    Six,
+/// The families of addresses.
+enum Family {
+    V4,
+    V6,
 }
 
-const fn bytes_version(byte: u8) -> Option<Version> {
+const fn family(byte: u8) -> Option<Family> {
     match byte >> 4 {
-        4 => Some(Version::Four),
-        6 => Some(Version::Six),
+        4 => Some(Family::V4),
+        6 => Some(Family::V6),
         _ => None,
     }
 }
