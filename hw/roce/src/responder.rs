@@ -82,9 +82,16 @@ enum Answer {
         at: u32,
         range: Range,
         msn: u32,
+        /// Whether it was answered before.
+        again: bool,
     },
     /// What an atomic found.
-    Atomic { psn: Psn, original: u64, msn: u32 },
+    Atomic {
+        psn: Psn,
+        original: u64,
+        msn: u32,
+        again: bool,
+    },
     /// An acknowledgement of all up to a number, or a NAK.
     Say {
         psn: Psn,
@@ -94,6 +101,19 @@ enum Answer {
 }
 
 impl Answer {
+    /// The same answer, which counts as repeated if `other` does. An answer that starts again is still one of the
+    /// requests under way.
+    const fn counted_as(mut self, other: &Self) -> Self {
+        let repeated = match other {
+            Self::Read { again, .. } | Self::Atomic { again, .. } => *again,
+            Self::Say { .. } => false,
+        };
+        if let Self::Read { again, .. } | Self::Atomic { again, .. } = &mut self {
+            *again = repeated;
+        }
+        self
+    }
+
     /// The number of its first packet.
     const fn psn(&self) -> Psn {
         match self {
@@ -124,10 +144,10 @@ pub struct Responder {
     counters: ResponderCounters,
 }
 
-/// Answers that wait at the most: to READs and atomics, an acknowledgement or NAK between any two of these, and two behind
-/// them.
+/// Answers that wait at the most: to READs and atomics, the same again, an acknowledgement or NAK between any two of the
+/// former, and two behind them.
 const fn answers(max_dest_rd_atomic: usize) -> usize {
-    2 * max_dest_rd_atomic + 2
+    3 * max_dest_rd_atomic + 2
 }
 
 impl Responder {
@@ -239,6 +259,7 @@ impl Responder {
                     at: 0,
                     range,
                     msn,
+                    again: false,
                 });
             }
             (Operation::CompareSwap | Operation::FetchAdd, _, Some(request)) => {
@@ -264,8 +285,12 @@ impl Responder {
                     operation,
                     original,
                 });
-                self.answers
-                    .push_back(Answer::Atomic { psn, original, msn });
+                self.answers.push_back(Answer::Atomic {
+                    psn,
+                    original,
+                    msn,
+                    again: false,
+                });
             }
             _ => {
                 let completes = self.assembly.take(packet, self.mtu, target)?;
@@ -282,12 +307,21 @@ impl Responder {
     /// Whether there is room for a READ or an atomic. A requester that has more under way breaks the rules; one that is
     /// within a message does, too.
     fn may_answer(&self) -> Result<(), Refusal> {
-        let under_way = |answer: &&Answer| !matches!(answer, Answer::Say { .. });
-        let count = self.answers.iter().filter(under_way).count();
+        let count = self.waiting(false);
         match count < self.max_dest_rd_atomic && !self.assembly.has_begun() {
             true => Ok(()),
             false => Err(Refusal::Invalid),
         }
+    }
+
+    /// READs and atomics that are answered, for the first time or again. A late duplicate of a request does not keep a
+    /// requester from the next one.
+    fn waiting(&self, repeated: bool) -> usize {
+        let counts = |answer: &&Answer| match answer {
+            Answer::Read { again, .. } | Answer::Atomic { again, .. } => *again == repeated,
+            Answer::Say { .. } => false,
+        };
+        self.answers.iter().filter(counts).count()
     }
 
     /// The message of the expected packet is complete. Returns how many are.
@@ -333,6 +367,7 @@ impl Responder {
                     at: 0,
                     range: at,
                     msn,
+                    again: true,
                 }
             }
             (
@@ -344,7 +379,13 @@ impl Responder {
                     original,
                 }),
             ) if operation == bth.operation && atomic == Some(request) => {
-                Answer::Atomic { psn, original, msn }
+                let again = true;
+                Answer::Atomic {
+                    psn,
+                    original,
+                    msn,
+                    again,
+                }
             }
             (Operation::Send(..) | Operation::Write(..), None) => {
                 // Everything before the expected packet was received.
@@ -363,8 +404,8 @@ impl Responder {
             Answer::Say { .. } => false,
         };
         if let Some(one) = self.answers.iter_mut().find(same) {
-            *one = answer;
-        } else if self.answers.len() < answers(self.max_dest_rd_atomic) {
+            *one = answer.counted_as(one);
+        } else if self.waiting(true) < self.max_dest_rd_atomic {
             // In the order of their numbers: a later answer would tell that this one is lost.
             let later = |one: &Answer| one.psn().since(psn) > 0;
             let at = (self.answers.iter().position(later)).unwrap_or(self.answers.len());
@@ -430,6 +471,7 @@ impl Responder {
                 at,
                 range,
                 msn,
+                ..
             } => {
                 let (number, ends) = (*at, *at + 1 == *packets);
                 *at += 1;
@@ -452,7 +494,9 @@ impl Responder {
                 }
                 (header, payload)
             }
-            Answer::Atomic { psn, original, msn } => {
+            Answer::Atomic {
+                psn, original, msn, ..
+            } => {
                 let mut header = Header::new(bth(Operation::AtomicAcknowledge, *psn));
                 (header.aeth, header.original) = (ack(*msn), Some(*original));
                 (header, Payload::Nothing)

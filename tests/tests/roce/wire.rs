@@ -545,7 +545,7 @@ fn packets_that_come_twice_or_late() {
 #[test]
 fn everything_at_once() {
     runs(
-        0..60,
+        0..300,
         60,
         Faults {
             lost: 50,

@@ -351,3 +351,26 @@ fn memory_that_goes_away_is_said() {
     assert_eq!(ends.sent(), [(1, nak(Nak::RemoteAccess))]);
     assert_eq!(ends.responder.failure(), Some(Refusal::Access));
 }
+
+/// A duplicate that comes late is answered again beside as many requests as may be under way.
+#[test]
+fn a_late_duplicate_takes_the_place_of_no_request() {
+    let mut ends = Ends::new();
+    ends.read(0, 0, 10).unwrap();
+    ends.read(1, 0, 10).unwrap();
+    assert_eq!(ends.sent().len(), 2);
+    ends.read(1, 0, 10).unwrap();
+    ends.read(2, 0, 10).unwrap();
+    ends.read(3, 0, 10).unwrap();
+    let numbers: Vec<_> = ends.sent().into_iter().map(|(at, _)| at).collect();
+    assert_eq!(numbers, [1, 2, 3]);
+    // Duplicates are bounded, too, and do not make room.
+    ends.read(4, 0, 10).unwrap();
+    ends.read(5, 0, 10).unwrap();
+    for _ in 0..3 {
+        ends.read(4, 0, 10).unwrap();
+        ends.read(5, 0, 10).unwrap();
+    }
+    assert_eq!(ends.read(6, 0, 10), Err(Refusal::Invalid));
+    assert_eq!(ends.sent().len(), 3);
+}
