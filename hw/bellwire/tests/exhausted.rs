@@ -6,6 +6,7 @@
 
 mod common;
 
+use bellwire::link::{LinkSet, LinkSetInit};
 use bellwire::memory::{Mapping, Pages};
 use bellwire::soft::{HcaConfig, Mode};
 use bellwire::{AccessFlags, ClassLayout, Device, Pd, QpInit, Region, Slab, SrqInit};
@@ -124,6 +125,31 @@ fn no_memory_for_blocks_is_an_error() {
     println!("{}", slab.expect_err("no memory"));
     Slab::new(taken, &layout).unwrap();
     there.goes_on();
+    println!("{DONE}");
+}
+
+/// A number of links that a program may have read from somewhere.
+#[test]
+fn no_memory_for_a_set_is_an_error() {
+    if !child("no_memory_for_a_set_is_an_error") {
+        return;
+    }
+    let mut there = There::new(256, &QpInit::default());
+    for links in [10_000_000, u32::MAX] {
+        for more in [1 << 19, 1 << 24, 1 << 27, 1 << 30] {
+            let before = there.left();
+            let init = LinkSetInit {
+                links,
+                ..LinkSetInit::default()
+            };
+            let limit = limit_to(libc::RLIMIT_AS, size() + more);
+            let set = LinkSet::new(&there.pd, init).map(drop);
+            there.goes_on();
+            limit_to(libc::RLIMIT_AS, limit);
+            println!("{links} links: {}", set.expect_err("no memory"));
+            assert_eq!(there.left(), before, "{links} links in {more} bytes");
+        }
+    }
     println!("{DONE}");
 }
 
