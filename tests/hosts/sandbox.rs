@@ -21,13 +21,14 @@ const ROLE: &str = "sandboxed";
 
 /// What `main` knows of this area.
 pub const AREA: crate::Area = crate::Area {
-    roles: &[(ROLE, play)],
+    roles: &[(ROLE, play), (UNMAPPING, drop_without_munmap)],
     tests: &[
         ("sandbox::each_call_before_start_up", || walk(true)),
         ("sandbox::each_call_after_start_up", || walk(false)),
         ("sandbox::each_folder_before_start_up", || hide(true)),
         ("sandbox::each_folder_after_start_up", || hide(false)),
         ("sandbox::the_table_is_complete", complete),
+        ("sandbox::memory_that_stays_mapped", memory_stays),
     ],
 };
 
@@ -109,6 +110,42 @@ fn hide(before: bool) {
         wrong.extend(failed.map(|failed| format!("{folder}: {failed}")));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A process that may not unmap memory is started as this.
+const UNMAPPING: &str = "unmapping";
+
+/// munmap(2) fails where it would split a mapping and the process has as many as it may have. A drop cannot report
+/// that: the memory stays mapped, and the program goes on.
+fn memory_stays() {
+    let fabric = fabric_name();
+    let home = Home::new(&fabric);
+    let mut end = Child::start(UNMAPPING, "a process".to_owned(), &home.0);
+    end.send("fabric", json!(fabric));
+    assert_eq!(end.hear("dropped"), json!(true));
+    end.end();
+}
+
+fn drop_without_munmap() {
+    let parent = Parent::start();
+    let fabric = parent.hear("fabric");
+    let name = format!("soft:{}", fabric.as_str().expect("a name"));
+    let device = Device::open(&name).expect("a node");
+    let pd = device.alloc_pd();
+    let mut cq = device.create_cq(512).expect("a completion queue");
+    let qp = pd
+        .create_qp(&mut cq, &QpInit::default())
+        .expect("a queue pair");
+    let anonymous = Mapping::anonymous(1 << 20).pages(Pages::Base);
+    let shared = Mapping::shared("unmapped", 1 << 20).pages(Pages::Base);
+    let regions = [anonymous, shared].map(|mapping| {
+        let memory = mapping.build().expect("memory");
+        Region::new(&pd, memory, ALL).expect("a region")
+    });
+    refuse_everywhere(&[libc::SYS_munmap], libc::ENOMEM);
+    drop((regions, qp, cq, pd, device));
+    parent.say("dropped", json!(true));
+    parent.wait_for_end();
 }
 
 /// What a process says that may not hide folders.
