@@ -24,6 +24,9 @@ const LEFT: u8 = 0xee;
 pub struct End {
     pub at: usize,
     pub link: Link,
+    /// Blocks that came back, as they were left then: nobody writes to them any more. They are dropped before their slab,
+    /// which would keep their memory.
+    back: VecDeque<Block<'static>>,
     pub slab: Slab,
     /// What the peer works on.
     pub region: Region,
@@ -35,8 +38,6 @@ pub struct End {
     pub retired: u64,
     /// The last message that came.
     last_message: Option<usize>,
-    /// Blocks that came back, as they were left then: nobody writes to them any more.
-    back: VecDeque<Block<'static>>,
 }
 
 fn memory(pd: &Pd, bytes: usize) -> Region {
