@@ -23,7 +23,19 @@ const BOOK: &str = "guide/book";
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// What stands before the commands of a page: examples were built by another profile, the library was installed.
+///
+/// A reader types the command that connects when the other terminal listens: it is tried again here until then. If a
+/// command fails, the programs in the background end, too.
 const BEFORE: &str = r#"set -eu
+trap 'kill 0' EXIT
+run() {
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        case " $* " in *" --connect "*) [ $tries -lt 300 ] ;; *) exit 1 ;; esac
+        sleep 0.1
+    done
+}
 cargo() {
     case "$1 $2" in
     "run --release")
@@ -31,7 +43,7 @@ cargo() {
         program=$4
         shift 4
         [ $# = 0 ] || shift
-        "$EXAMPLES/$program" "$@"
+        run "$EXAMPLES/$program" "$@"
         ;;
     "xtask install") [ "$3 $4" = "--prefix $HOME/.local" ] ;;
     *)
@@ -72,7 +84,7 @@ pub fn guide(workspace: &Workspace) -> Result<Run> {
         }
         commands += script.lines().count();
         let mut shell = command("sh -c");
-        shell.arg(format!("{BEFORE}set -x\n{script}wait\n"));
+        shell.arg(format!("{BEFORE}set -x\n{script}wait\ntrap - EXIT\n"));
         let examples = workspace.root().join(workspace.target(EXAMPLES_BUILT));
         shell.env("EXAMPLES", examples).env("HOME", dir.path());
         let mut shell = limited(&shell, LIMIT);
