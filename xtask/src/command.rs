@@ -30,7 +30,7 @@ pub fn limited(inner: &Command, limit: Duration) -> Command {
     under(&outer, inner)
 }
 
-/// `inner` as what another program starts, with the environment that it adds.
+/// `inner` as what another program starts, with the environment that it adds and in its folder.
 pub fn under(outer: &str, inner: &Command) -> Command {
     let mut outer = command(outer);
     outer.arg(inner.get_program()).args(inner.get_args());
@@ -39,6 +39,9 @@ pub fn under(outer: &str, inner: &Command) -> Command {
             Some(value) => outer.env(key, value),
             None => outer.env_remove(key),
         };
+    }
+    if let Some(folder) = inner.get_current_dir() {
+        outer.current_dir(folder);
     }
     outer
 }
@@ -186,6 +189,7 @@ pub fn unattended() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn a_command_line_can_be_pasted() {
@@ -194,6 +198,18 @@ mod tests {
         assert_eq!(
             shown(&command),
             "RUSTFLAGS='--cfg loom' cargo test -p core 'two words'"
+        );
+    }
+
+    #[test]
+    fn a_limited_command_runs_in_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut pwd = command("pwd");
+        pwd.current_dir(folder.path());
+        let said = output(&mut limited(&pwd, Duration::from_secs(60))).unwrap();
+        assert_eq!(
+            Path::new(said.trim_end()),
+            folder.path().canonicalize().unwrap()
         );
     }
 
