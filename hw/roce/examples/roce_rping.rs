@@ -231,7 +231,7 @@ fn connect(
     }
 }
 
-/// What the server is told of memory: address, key and length.
+/// A message that announces memory to the server: address, key and length.
 fn advert(rkey: u32, size: u32) -> Vec<u8> {
     [
         &BASE.to_be_bytes()[..],

@@ -135,9 +135,9 @@ pub struct Responder {
     /// Messages that were completed, 24 bits.
     msn: u32,
     assembly: Assembly,
-    /// The requester was told of a gap, or that there is no receive: until the expected packet comes it hears nothing
-    /// more of that.
-    told: bool,
+    /// A NAK was sent for a gap, or for a missing receive. The responder sends no second one until the expected packet
+    /// has been executed.
+    nak_sent: bool,
     kept: VecDeque<Kept>,
     answers: VecDeque<Answer>,
     failure: Option<Refusal>,
@@ -168,7 +168,7 @@ impl Responder {
             expected: attr.rq_psn,
             msn: 0,
             assembly: Assembly::new(),
-            told: false,
+            nak_sent: false,
             kept,
             answers: ready,
             failure: None,
@@ -202,21 +202,21 @@ impl Responder {
         }
         if ahead > 0 {
             self.counters.out_of_sequence += 1;
-            if !self.told {
-                self.told = true;
+            if !self.nak_sent {
+                self.nak_sent = true;
                 self.say(self.expected, Syndrome::Nak(Nak::PsnSequence));
             }
             return Ok(());
         }
         match self.execute(packet, target) {
             Ok(()) => {
-                self.told = false;
+                self.nak_sent = false;
                 self.counters.executed += 1;
                 Ok(())
             }
             Err(refusal) => match refusal.nak() {
                 None => {
-                    self.told = true;
+                    self.nak_sent = true;
                     self.counters.not_ready += 1;
                     self.say(psn, Syndrome::RnrNak(self.min_rnr_timer));
                     Ok(())

@@ -1,4 +1,4 @@
-//! Unreliable connections: a message whose packets do not all arrive in order is dropped, and nobody is told.
+//! Unreliable connections: a message whose packets do not all arrive in order is dropped, without a report at either end.
 
 use crate::arrival::{Assembly, Refusal, Target};
 use crate::opcode::Transport;
