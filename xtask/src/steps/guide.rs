@@ -25,14 +25,15 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// What stands before the commands of a page: examples were built by another profile, the library was installed.
 ///
 /// A reader types the command that connects when the other terminal listens: it is tried again here until then. If a
-/// command fails, the programs in the background end, too.
+/// command fails, the programs in the background end, too: the whole process group, which is that of [`limited`].
 const BEFORE: &str = r#"set -eu
-trap 'kill 0' EXIT
+trap 'trap "" TERM; kill 0' EXIT
 run() {
     tries=0
     until "$@"; do
+        status=$?
         tries=$((tries + 1))
-        case " $* " in *" --connect "*) [ $tries -lt 300 ] ;; *) exit 1 ;; esac
+        case " $* " in *" --connect "*) [ $tries -lt 300 ] || exit $status ;; *) exit $status ;; esac
         sleep 0.1
     done
 }
@@ -153,7 +154,7 @@ mod tests {
             let mut shell = command("sh -c");
             shell.arg(format!("{BEFORE}{line}"));
             shell.env("EXAMPLES", "/bin").env("HOME", "/h");
-            shell.status().unwrap().code()
+            limited(&shell, LIMIT).status().unwrap().code()
         };
         assert_eq!(status("cargo run --release --example true"), Some(0));
         assert_eq!(
@@ -162,5 +163,6 @@ mod tests {
         );
         assert_eq!(status("cargo xtask install --prefix /h/.local"), Some(0));
         assert_eq!(status("cargo publish now"), Some(1));
+        assert_eq!(status("sleep 600 &\nexit 4"), Some(4));
     }
 }
