@@ -461,7 +461,13 @@ fn while_a_thread_recovers() {
         recover_in: RecoverIn::Thread,
         ..patient()
     };
-    let mut world = World::with(&init);
+    let ready = |end: &End| end.state() == LinkState::Ready;
+    let mut world = World::unconnected(&init);
+    // The clock stands still: the threads' deadlines do not come, whenever they run.
+    while !ready(&world.a) || !ready(&world.b) {
+        world.poll();
+        std::thread::yield_now();
+    }
     for wr_id in 1..=3 {
         world.a.go(wr_id, Send {}, Replay::IfSafe);
     }
@@ -474,7 +480,6 @@ fn while_a_thread_recovers() {
     assert_eq!(world.a.link.cancel(77), Ok(Cancel::Forwarded));
     let deadline = world.a.link.cancel_recv_after(4, Duration::ZERO);
     assert_eq!(deadline, Ok(Cancel::Forwarded));
-    let ready = |end: &End| end.state() == LinkState::Ready;
     while world.a.log.len() < 2 || !ready(&world.a) || !ready(&world.b) {
         world.poll();
         std::thread::yield_now();
