@@ -5,7 +5,7 @@ use super::report::SCHEMA;
 use super::workload::{Asked, Measure, Op, Workload};
 use bellwire::soft::Mode;
 use bellwire::{Device, DeviceAttr};
-use bellwire_examples::parse_size;
+use bellwire_examples::{allowed, parse_size, pick};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -18,6 +18,9 @@ use std::time::Duration;
 /// Without a command all operations are measured, which takes some fifteen seconds. Between two
 /// processes: start `perf --listen NAME` in one terminal, and in another anything else with
 /// `--connect NAME`, which says what to measure and prints it.
+///
+/// perftest's names of options are understood where there is such an option: -s, -n, -D, -t, -l, -Q, -q, -b, -a, -d
+/// and -F. There are no ports: processes meet by NAME.
 #[derive(Debug, Parser)]
 #[command(name = "perf", after_long_help = SCHEMA)]
 pub struct Cli {
@@ -32,7 +35,7 @@ pub struct Cli {
     /// The device, one that `perf devices` lists, or soft:NAME [default between two processes: the
     /// fabric soft:NAME with the name of their meeting; for clients and their server soft:perf, unless
     /// there is another device]
-    #[arg(long, global = true, default_value = AUTO)]
+    #[arg(short, long, visible_alias = "ib-dev", global = true, default_value = AUTO)]
     pub device: String,
     /// Be the other end of the process that will connect, until it leaves
     #[arg(long, global = true, value_name = "NAME")]
@@ -40,6 +43,12 @@ pub struct Cli {
     /// Measure between this process and the one that listens
     #[arg(long, global = true, value_name = "NAME")]
     pub connect: Option<String>,
+    /// Keep the thread that measures on this processor; in one process, the other end's thread on the second one
+    #[arg(long, global = true, value_name = "N[,N]", value_delimiter = ',')]
+    pub cpu: Vec<usize>,
+    /// No effect: no figure of perf depends on the processor's frequency
+    #[arg(short = 'F', long = "CPU-freq", global = true, hide = true)]
+    _cpu_freq: bool,
 }
 
 const AUTO: &str = "auto";
@@ -89,9 +98,21 @@ pub enum Command {
     /// Message rate and bandwidth of one operation
     #[command(after_long_help = SCHEMA)]
     Bw(Bw),
+    /// Compare two documents that were written with --json
+    Compare(Compare),
     /// Answer the clients of `lat --clients --server` of other processes, from one set of links, until the
     /// process is ended
     Serve(Serve),
+}
+
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// The first document, whose figures are 100 %
+    #[arg(value_name = "BEFORE.json")]
+    pub before: PathBuf,
+    /// The second document
+    #[arg(value_name = "AFTER.json")]
+    pub after: PathBuf,
 }
 
 /// Bytes of a message of clients, at most.
@@ -124,6 +145,9 @@ pub struct Lat {
     /// Write the latency percentiles as a picture; with --clients, throughput and percentiles over clients
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
+    /// Write how many operations took how long as a picture
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "clients")]
+    pub histogram: Option<PathBuf>,
     /// Measure messages to a server, and its answers, with each of these numbers of clients, for example
     /// 1,10,100. Of the other options --size and --seconds apply
     #[arg(
@@ -141,11 +165,20 @@ pub struct Bw {
     #[command(flatten)]
     common: Common,
     /// Requests of one doorbell [default: 16]
-    #[arg(long, value_name = "N")]
+    #[arg(short = 'l', long, visible_alias = "post_list", value_name = "N")]
     batch: Option<u32>,
     /// Every power of two from 1 to 1m, each for the time or the operations given
-    #[arg(long, conflicts_with = "size")]
+    #[arg(short, long, visible_alias = "all", conflicts_with = "size")]
     all_sizes: bool,
+    /// Queue pairs by which an end sends, up to 1024
+    #[arg(
+        short, long, default_value_t = 1, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1024)
+    )]
+    qp: u32,
+    /// Both ends send at the same time, each by queue pairs of its own. The figures are the sums
+    #[arg(short, long)]
+    bidirectional: bool,
     /// Write bandwidth over size as a picture
     #[arg(long, value_name = "FILE.svg", requires = "all_sizes")]
     pub plot: Option<PathBuf>,
@@ -157,7 +190,7 @@ struct Common {
     #[arg(long, value_enum, default_value_t = Op::Write)]
     op: Op,
     /// Bytes of a message: 8, 4k, 1m
-    #[arg(long, value_parser = parse_size, default_value = "8", value_name = "SIZE")]
+    #[arg(short, long, value_parser = parse_size, default_value = "8", value_name = "SIZE")]
     size: u64,
     /// Carry the message within the request [default: up to 28 bytes]
     #[arg(long, conflicts_with = "no_inline")]
@@ -166,16 +199,24 @@ struct Common {
     #[arg(long)]
     no_inline: bool,
     /// Requests that the queues hold
-    #[arg(long, default_value_t = 128, value_name = "N")]
+    #[arg(
+        short = 't',
+        long,
+        visible_alias = "tx-depth",
+        default_value_t = 128,
+        value_name = "N"
+    )]
     depth: u32,
     /// Ask for a completion of one request in N [default: 64, or 1 where each is waited for]
-    #[arg(long, value_name = "N")]
+    #[arg(short = 'Q', long, visible_alias = "cq-mod", value_name = "N")]
     signal_every: Option<u32>,
     /// Operations to measure
-    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     iters: Option<u64>,
     /// Seconds to measure for
-    #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
+    #[arg(
+        short = 'D', long, visible_alias = "duration", default_value_t = 2.0, value_name = "S", value_parser = seconds
+    )]
     seconds: f64,
     /// Operations before that [default: some hundredths of a second]
     #[arg(long, value_name = "N")]
@@ -206,6 +247,8 @@ impl Common {
             depth: self.depth,
             batch,
             signal_every: self.signal_every,
+            queue_pairs: 1,
+            bidirectional: false,
         }
     }
 
@@ -245,7 +288,11 @@ impl Lat {
 impl Bw {
     /// What to measure, one after the other.
     pub fn plan(&self, device: &DeviceAttr) -> Result<(Vec<Workload>, Effort), String> {
-        let asked = self.common.asked(self.batch);
+        let asked = Asked {
+            queue_pairs: self.qp,
+            bidirectional: self.bidirectional,
+            ..self.common.asked(self.batch)
+        };
         let sizes: Vec<u64> = if !self.all_sizes {
             vec![asked.size]
         } else if asked.op.is_atomic() {
@@ -297,6 +344,39 @@ impl Cli {
     /// The device that was asked for, if one was.
     pub fn named(&self) -> Option<&str> {
         Some(self.device.as_str()).filter(|name| *name != AUTO)
+    }
+
+    /// The processors of the two ends: those of `--cpu`, or a pair of allowed ones. `alone`: the other end
+    /// is a thread.
+    pub fn cpus(&self, alone: bool) -> Result<(usize, usize), String> {
+        let allowed = allowed().map_err(|error| format!("{error:#}"))?;
+        if let Some(cpu) = self.cpu.iter().find(|cpu| !allowed.contains(cpu)) {
+            return Err(format!(
+                "--cpu {cpu}: this process may run on {allowed:?}; taskset and cgroups say where"
+            ));
+        }
+        match (self.cpu.as_slice(), alone) {
+            ([], _) => Ok(pick(&allowed)),
+            (&[cpu], false) => Ok((cpu, cpu)),
+            (&[leader, follower], true) => Ok((leader, follower)),
+            (_, true) => {
+                Err("--cpu takes two processors here, one for each end: --cpu 0,1".to_owned())
+            }
+            (_, false) => {
+                Err("--cpu takes one processor here: the other process has its own".to_owned())
+            }
+        }
+    }
+
+    /// The processor of a process that has clients, or of their server, if one was asked for.
+    pub fn cpu_for_clients(&self, alone: bool) -> Result<Option<usize>, String> {
+        match (self.cpu.is_empty(), alone) {
+            (true, _) => Ok(None),
+            (_, true) => {
+                Err("--cpu goes with --server: start `perf serve --cpu N` for it".to_owned())
+            }
+            (_, false) => self.cpus(false).map(|cpus| Some(cpus.0)),
+        }
     }
 
     /// The name under which two processes are to meet, if they are.
@@ -380,6 +460,43 @@ mod tests {
     }
 
     #[test]
+    fn options_of_perftest_mean_the_same() {
+        let line = "-d soft -s 4096 -n 1000 -t 64 -l 8 -Q 4 -q 2 -b -F";
+        let work = &bw(&line.split(' ').collect::<Vec<_>>()).unwrap()[0];
+        assert_eq!((work.size, work.depth, work.batch), (4096, 64, 8));
+        assert_eq!((work.signal_every, work.queue_pairs), (4, 2));
+        assert_eq!((work.bidirectional, work.connections()), (true, 4));
+        let line =
+            "--ib-dev soft --size 4096 --iters 1000 --tx-depth 64 --post_list 8 --cq-mod 4 --qp 2";
+        let line = format!("{line} --bidirectional --CPU-freq");
+        let long = &bw(&line.split(' ').collect::<Vec<_>>()).unwrap()[0];
+        assert_eq!(work, long);
+        assert_eq!(bw(&["-a", "-D", "1"]), bw(&["--all", "--duration", "1"]));
+    }
+
+    #[test]
+    fn processors_are_checked() {
+        let cpus = |arguments: &[&str], alone| {
+            let cli = Cli::try_parse_from(["perf"].iter().chain(arguments)).unwrap();
+            cli.cpus(alone)
+        };
+        let first = allowed().unwrap()[0];
+        let (one, two) = (first.to_string(), format!("{first},{first}"));
+        assert_eq!(cpus(&[], true), Ok(pick(&allowed().unwrap())));
+        assert_eq!(cpus(&["--cpu", &two], true), Ok((first, first)));
+        assert_eq!(cpus(&["--cpu", &one], false), Ok((first, first)));
+        for (list, alone, advice) in [
+            ("99999", false, "may run on"),
+            (&one, true, "two processors"),
+            (&two, false, "one processor"),
+            (&format!("{two},{first}"), true, "two processors"),
+        ] {
+            let error = cpus(&["--cpu", list], alone).unwrap_err();
+            assert!(error.contains(advice), "{list}: {error}");
+        }
+    }
+
+    #[test]
     fn options_that_exclude_each_other_are_refused() {
         for arguments in [
             &["--inline", "--no-inline"][..],
@@ -390,6 +507,11 @@ mod tests {
             &["--all-sizes", "--inline"],
             &["--plot", "x.svg"],
             &["--device", "mlx5_99"],
+            &["-n", "5", "--duration", "1"],
+            &["-a", "-s", "8"],
+            &["--qp", "0"],
+            &["--qp", "1025"],
+            &["--qp", "-1"],
         ] {
             assert!(bw(arguments).is_err(), "{arguments:?}");
         }

@@ -10,6 +10,7 @@ use super::side::Side;
 use super::workload::{Measure, Workload};
 use anyhow::{Context, Result};
 use bellwire::Pd;
+use bellwire::connect::ConnInfo;
 use bellwire::memory::Mapping;
 use bellwire_examples::{Listener, Peer, Progress, pin};
 use serde::{Deserialize, Serialize};
@@ -109,10 +110,10 @@ fn two_threads<J: Job>(
     job: J,
     lead: Lead<'_>,
 ) -> Result<Option<J::Figures>> {
-    let (mut ours, mut theirs) = (Side::new(pd, work)?, Side::new(pd, work)?);
-    let infos = (ours.info(), theirs.info());
-    ours.end.connect(&infos.1)?;
-    theirs.end.connect(&infos.0)?;
+    let (mut ours, mut theirs) = (sides(pd, work)?, sides(pd, work)?);
+    let infos = (infos(&ours), infos(&theirs));
+    connect(&mut ours, &infos.1)?;
+    connect(&mut theirs, &infos.0)?;
     let (page, gone) = (Page::default(), AtomicBool::new(false));
     let part = |lead| Part {
         page: &page,
@@ -128,6 +129,22 @@ fn two_threads<J: Job>(
     )
 }
 
+/// The sides of an end, not connected yet.
+fn sides(pd: &Pd, work: &Workload) -> Result<Vec<Side>> {
+    (0..work.connections())
+        .map(|_| Side::new(pd, work))
+        .collect()
+}
+
+fn infos(sides: &[Side]) -> Vec<ConnInfo> {
+    sides.iter().map(Side::info).collect()
+}
+
+fn connect(sides: &mut [Side], peers: &[ConnInfo]) -> Result<()> {
+    let mut pairs = sides.iter_mut().zip(peers);
+    pairs.try_for_each(|(side, peer)| side.end.connect(peer))
+}
+
 /// This process's end of a measurement with another process.
 fn alone<J: Job>(
     machine: &Machine,
@@ -138,13 +155,16 @@ fn alone<J: Job>(
     job: J,
     lead: Option<Lead<'_>>,
 ) -> Result<Option<J::Figures>> {
-    let mut side = Side::new(pd, work)?;
-    let theirs = peer.exchange_info(&side.info())?;
-    side.end.connect(&theirs)?;
+    let mut sides = sides(pd, work)?;
+    let mut theirs = Vec::new();
+    for ours in infos(&sides) {
+        theirs.push(peer.exchange_info(&ours)?);
+    }
+    connect(&mut sides, &theirs)?;
     // Nobody sends before both are connected.
     peer.exchange(&())?;
     let wait = machine.wait(peer);
-    run(job, Part { page, wait, lead }, work, &mut side, &theirs)
+    run(job, Part { page, wait, lead }, work, &mut sides, &theirs)
 }
 
 /// Follows the process that comes, until it leaves.

@@ -7,12 +7,16 @@ use bellwire::Device;
 use bellwire::connect::cm::{Connector, Retry};
 use bellwire::fault::outcome::Outcome;
 use bellwire::link::{LinkId, LinkState};
+use bellwire_examples::Progress;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// How long an answer may take.
 const TO_ANSWER: Duration = Duration::from_secs(20);
+
+/// After this time the bar of a measurement goes on.
+pub const STEP: Duration = Duration::from_millis(100);
 
 /// What so many clients measured.
 #[derive(Clone, Debug, Serialize)]
@@ -33,7 +37,14 @@ pub struct Clients {
 
 impl Clients {
     /// Connects so many, whose messages have `size` bytes, and has each answered once.
-    pub fn connect(device: &Device, server: SocketAddr, count: u32, size: u32) -> Result<Self> {
+    pub fn connect(
+        device: &Device,
+        server: SocketAddr,
+        count: u32,
+        size: u32,
+        progress: &Progress,
+    ) -> Result<Self> {
+        progress.say("connecting".to_owned());
         let mut links = Links::new(&device.alloc_pd(), count, size)?;
         // Many connect one after the other, and one finds at once that there is no server.
         let retry = Retry {
@@ -54,6 +65,7 @@ impl Clients {
                 match state {
                     LinkState::Ready => {
                         ready += 1;
+                        progress.add(1);
                         let peer = links.set.link(id)?.peer_memory();
                         let room = peer.map_or(0, |memory| memory.length);
                         ensure!(
@@ -77,12 +89,19 @@ impl Clients {
         }
         let mut clients = Self { links, ids };
         // The first message of a link takes longer.
-        clients.measure(count, Duration::ZERO)?;
+        clients.measure(count, Duration::ZERO, progress)?;
         Ok(clients)
     }
 
-    /// Measures with the first `count` of them: for this time, and until the last is answered.
-    pub fn measure(&mut self, count: u32, time: Duration) -> Result<OfClients> {
+    /// Measures with the first `count` of them: for this time, and until the last is answered. Each [`STEP`] is a step
+    /// of the bar.
+    pub fn measure(
+        &mut self,
+        count: u32,
+        time: Duration,
+        progress: &Progress,
+    ) -> Result<OfClients> {
+        let mut steps = 0;
         let mut samples = Samples::new();
         let start = Instant::now();
         let mut asked = vec![start; count as usize];
@@ -118,6 +137,11 @@ impl Clients {
                 continue;
             }
             last = Instant::now();
+            let now = (last.duration_since(start).min(time).as_nanos() / STEP.as_nanos()) as u64;
+            if now != steps {
+                progress.add(now - steps);
+                steps = now;
+            }
             let over = last.duration_since(start) >= time;
             for index in answers.drain(..) {
                 let took = last.duration_since(asked[index as usize]);
@@ -195,9 +219,11 @@ mod tests {
     #[test]
     fn each_is_answered() {
         with_server(|device, at| {
-            let mut clients = Clients::connect(device, at, 4, SIZE).unwrap();
+            let none = Progress::new(0, "");
+            let mut clients = Clients::connect(device, at, 4, SIZE, &none).unwrap();
             for count in [1, 3, 4] {
-                let of = clients.measure(count, Duration::from_millis(20)).unwrap();
+                let time = Duration::from_millis(20);
+                let of = clients.measure(count, time, &none).unwrap();
                 assert!(of.single.samples >= count.into() && of.per_second > 0.0);
                 assert_eq!(row(&of).len(), heading().len());
                 // The server sleeps.
@@ -205,14 +231,16 @@ mod tests {
             }
             drop(clients);
             // There is room again.
-            Clients::connect(device, at, 4, 1).unwrap();
+            Clients::connect(device, at, 4, 1, &none).unwrap();
         });
     }
 
     #[test]
     fn messages_have_to_fit() {
         with_server(|device, at| {
-            let error = Clients::connect(device, at, 1, SIZE + 1).err().unwrap();
+            let none = Progress::new(0, "");
+            let error = Clients::connect(device, at, 1, SIZE + 1, &none);
+            let error = error.err().unwrap();
             assert!(error.to_string().contains("--size 257"), "{error}");
         });
     }

@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_cause_is_reported_not_its_consequence() {
-        let (machine, page) = (Machine::find(0).unwrap(), Page::default());
+        let (machine, page) = (Machine::find((0, 0), 0).unwrap(), Page::default());
         let gone = AtomicBool::new(false);
         let wait = machine.wait(&gone);
         let led: Result<()> = duo(

@@ -2,7 +2,7 @@
 
 use super::clock::Clock;
 use anyhow::Result;
-use bellwire_examples::{Gone, Wait, allowed, pick};
+use bellwire_examples::{Gone, Wait, allowed};
 use serde::Serialize;
 use std::fmt;
 use std::fs::read_to_string;
@@ -24,11 +24,11 @@ pub struct Machine {
 const OURS: usize = 2;
 
 impl Machine {
-    /// Looks at the machine. `device_threads` poll beside the two that measure.
+    /// Looks at the machine, on which the ends use `cpus`. `device_threads` poll beside the two that measure.
     ///
     /// # Errors
     /// When the kernel does not say which cores there are.
-    pub fn find(device_threads: usize) -> Result<Self> {
+    pub fn find(cpus: (usize, usize), device_threads: usize) -> Result<Self> {
         let allowed = allowed()?;
         let text = |path: &str| read_to_string(path).unwrap_or_default();
         let model = text("/proc/cpuinfo")
@@ -37,7 +37,7 @@ impl Machine {
             .map_or_else(|| std::env::consts::ARCH.to_owned(), |m| m.1.to_owned());
         let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         Ok(Self {
-            cpus: pick(&allowed),
+            cpus,
             clock: Clock::calibrate(),
             polling: OURS + device_threads,
             allowed: allowed.len(),

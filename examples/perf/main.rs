@@ -8,6 +8,7 @@
 //! cargo run --release --example perf -- lat --connect NAME
 //! cargo run --release --example perf -- lat --clients 1,10,100      requests to a server with a link set
 //! cargo run --release --example perf -- serve                       that server, for other processes
+//! cargo run --release --example perf -- compare A.json B.json       two documents of --json
 //! cargo run --release --example perf -- --help
 //! ```
 
@@ -16,6 +17,7 @@ mod bench;
 mod bounce;
 mod clients;
 mod clock;
+mod compare;
 mod devices;
 mod duo;
 mod flood;
@@ -32,9 +34,9 @@ mod stats;
 mod workload;
 
 use anyhow::{Context, Result, ensure};
-use args::{Bw, Cli, Command, Lat, Serve, refuse};
+use args::{Bw, Cli, Command, Compare, Lat, Serve, refuse};
 use bellwire::Device;
-use bellwire_examples::{Listener, Progress};
+use bellwire_examples::{Listener, Progress, allowed, pick, pin};
 use bench::{Bench, PROGRAM, serve};
 use clap::Parser;
 use clients::{Clients, OfClients};
@@ -53,6 +55,9 @@ use workload::{Asked, Measure, Op, Workload};
 
 /// Seconds for each line of the default run: latency, and rate.
 const DEFAULT_SECONDS: (f64, f64) = (0.7, 0.25);
+
+/// A progress bar, as indicatif's templates are.
+const BAR: &str = "{bar:40} {elapsed} of about {duration}  {msg}";
 
 /// The default run: eight bytes in every form, then a page.
 const DEFAULT_ROWS: [(Op, u64, Option<bool>); 14] = [
@@ -97,11 +102,14 @@ fn run(cli: &Cli) -> Result<()> {
         None if cli.listen.is_some() => listen(cli),
         None => Session::start(cli)?.everything(),
         Some(Command::Lat(lat)) if !lat.clients.is_empty() => {
-            let device = cli.open_for_clients(lat.server.is_none());
-            Session::on(cli, device)?.clients(lat)
+            let alone = lat.server.is_none();
+            let device = cli.open_for_clients(alone);
+            pin_for_clients(cli, alone)?;
+            Session::on(cli, device, pick(&allowed()?))?.clients(lat)
         }
         Some(Command::Lat(lat)) => Session::start(cli)?.latency(lat),
         Some(Command::Serve(serve)) => serve_clients(cli, serve),
+        Some(Command::Compare(files)) => compare(cli, files),
         Some(Command::Bw(bw)) => Session::start(cli)?.bandwidth(bw),
     }
 }
@@ -114,8 +122,9 @@ fn print(text: &str) -> Result<()> {
 fn listen(cli: &Cli) -> Result<()> {
     let name = cli.listen.as_deref().unwrap_or_default();
     let device = cli.open().unwrap_or_else(|error| refuse(error));
+    let cpus = cli.cpus(false).unwrap_or_else(|error| refuse(error));
     let listener = Listener::bind(PROGRAM, name)?;
-    let machine = Machine::find(cli.mode.threads())?;
+    let machine = Machine::find(cpus, cli.mode.threads())?;
     print(&format!(
         "listening: start `perf --connect {name}`, or lat or bw with it"
     ))?;
@@ -126,6 +135,7 @@ fn serve_clients(cli: &Cli, serve: &Serve) -> Result<()> {
     let device = cli
         .open_for_clients(false)
         .unwrap_or_else(|error| refuse(error));
+    pin_for_clients(cli, false)?;
     let mut server = Server::new(&device, serve.at, serve.links, serve.size as u32)?;
     // With the interface of a link-local address.
     let mut at = serve.at;
@@ -135,6 +145,20 @@ fn serve_clients(cli: &Cli, serve: &Serve) -> Result<()> {
         "listening: start `perf lat --clients 1,10,100 --server {at} --device {name}`"
     ))?;
     server.serve(&AtomicBool::new(false))
+}
+
+fn pin_for_clients(cli: &Cli, alone: bool) -> Result<()> {
+    let cpu = cli
+        .cpu_for_clients(alone)
+        .unwrap_or_else(|error| refuse(error));
+    cpu.map_or(Ok(()), pin)
+}
+
+fn compare(cli: &Cli, files: &Compare) -> Result<()> {
+    if cli.json {
+        refuse("compare reads documents and prints a table: leave --json out".to_owned());
+    }
+    print(&compare::compare(&files.before, &files.after)?)
 }
 
 fn devices(cli: &Cli) -> Result<()> {
@@ -160,10 +184,12 @@ struct Session<'a> {
 impl<'a> Session<'a> {
     /// Ends the process when the options cannot be.
     fn start(cli: &'a Cli) -> Result<Self> {
-        Self::on(cli, cli.open())
+        let device = cli.open();
+        let cpus = cli.cpus(cli.connect.is_none());
+        Self::on(cli, device, cpus.unwrap_or_else(|error| refuse(error)))
     }
 
-    fn on(cli: &'a Cli, device: Result<Device, String>) -> Result<Self> {
+    fn on(cli: &'a Cli, device: Result<Device, String>, cpus: (usize, usize)) -> Result<Self> {
         let device = device.unwrap_or_else(|error| refuse(error));
         Ok(Self {
             cli,
@@ -174,7 +200,7 @@ impl<'a> Session<'a> {
                 choice: device.choice().map(ToString::to_string),
             },
             bench: Bench {
-                machine: Machine::find(cli.mode.threads())?,
+                machine: Machine::find(cpus, cli.mode.threads())?,
                 pd: device.alloc_pd(),
                 other: None,
             },
@@ -189,8 +215,7 @@ impl<'a> Session<'a> {
 
     /// A bar for so many measurements.
     fn progress(&self, measurements: usize) -> Progress {
-        let steps = measurements as u64 * ROUNDS;
-        Progress::new(steps, "{bar:40} {elapsed} of about {duration}  {msg}")
+        Progress::new(measurements as u64 * ROUNDS, BAR)
     }
 
     /// Prints a line, unless a document is wanted.
@@ -225,6 +250,20 @@ impl<'a> Session<'a> {
         }
         self.say("")?;
         self.say(&heading())
+    }
+
+    /// Prints by how many queue pairs the ends send, if it is not one of them by one.
+    fn say_queues(&self, work: &Workload) -> Result<()> {
+        let ends = match work.bidirectional {
+            true => "both ends send",
+            false if work.queue_pairs == 1 => return Ok(()),
+            false => "one end sends",
+        };
+        let pairs = match work.queue_pairs {
+            1 => "one queue pair".to_owned(),
+            count => format!("{count} queue pairs"),
+        };
+        self.say(&format!("queues   {ends}, by {pairs}"))
     }
 
     fn say_row(&self, progress: &Progress, measured: &Measured) -> Result<()> {
@@ -265,6 +304,8 @@ impl<'a> Session<'a> {
                 depth: 128,
                 batch: None,
                 signal_every: None,
+                queue_pairs: 1,
+                bidirectional: false,
             };
             let check = |measure| {
                 asked
@@ -300,6 +341,10 @@ impl<'a> Session<'a> {
         if let Some(path) = &lat.plot {
             let title = format!("{} of {} bytes: latency", work.op.title(), work.size);
             plot::percentiles(path, &title, &latency.curve)?;
+        }
+        if let Some(path) = &lat.histogram {
+            let title = format!("{} of {} bytes: latency", work.op.title(), work.size);
+            plot::histogram(path, &title, &latency.counts)?;
         }
         let (ratio, bounce) = (latency.ratio, latency.bounce_ns);
         let of_rounds = |pick: fn(f64, f64) -> f64, start| {
@@ -350,14 +395,21 @@ impl<'a> Session<'a> {
         size: u32,
         time: Duration,
     ) -> Result<Vec<OfClients>> {
-        let mut clients = Clients::connect(self.bench.pd.device(), server, lat.most(), size)?;
+        let device = self.bench.pd.device();
+        let progress = Progress::new(lat.most().into(), BAR);
+        let mut clients = Clients::connect(device, server, lat.most(), size, &progress)?;
+        drop(progress);
         self.say_machine()?;
         self.say("")?;
         self.say(&clients::heading())?;
+        let steps = time.as_nanos() / clients::STEP.as_nanos() * lat.clients.len() as u128;
+        let progress = Progress::new(steps as u64, BAR);
         let mut results = Vec::new();
         for &count in &lat.clients {
-            let of = clients.measure(count, time)?;
-            self.say(&clients::row(&of))?;
+            let of = clients.measure(count, time, &progress)?;
+            if !self.cli.json {
+                progress.line(&clients::row(&of))?;
+            }
             results.push(of);
         }
         Ok(results)
@@ -373,6 +425,7 @@ impl<'a> Session<'a> {
         for work in &works {
             let memory = self.memory(work)?;
             if results.is_empty() {
+                self.say_queues(work)?;
                 self.say_heading(&memory)?;
             }
             let mut measured = Measured::new(work, memory);

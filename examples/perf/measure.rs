@@ -4,6 +4,7 @@ use super::bounce::{Bounce, Raw};
 use super::clock::Clock;
 use super::page::{Order, Page};
 use super::stats::{Percentiles, Samples, median};
+use super::workload::Workload;
 use anyhow::Result;
 use bellwire_examples::{Progress, Wait};
 use serde::Serialize;
@@ -87,6 +88,9 @@ pub struct Latency {
     /// Quantiles and nanoseconds, for the plot.
     #[serde(skip)]
     pub curve: Vec<(f64, f64)>,
+    /// Nanoseconds, and how many operations took so long, for the plot.
+    #[serde(skip)]
+    pub counts: Vec<(f64, u64)>,
 }
 
 /// A round's medians, nanoseconds.
@@ -202,6 +206,7 @@ fn lead_latency<B: Bounce>(
         ratio: block_ns / bounce_ns,
         rounds,
         curve: samples.curve(scale),
+        counts: samples.counts(scale),
     })
 }
 
@@ -239,13 +244,14 @@ pub struct Rate {
     pub rounds: Vec<f64>,
 }
 
-/// Measures the rate of `run`, for messages of `size` bytes.
+/// Measures the rate of `run`, which sends so many messages each way.
 pub fn rate(
     part: Part<'_>,
     lead: Lead<'_>,
+    work: &Workload,
     mut run: impl FnMut(u64) -> Result<()>,
-    size: usize,
 ) -> Result<Rate> {
+    let ways = work.ways();
     let Effort { amount, warmup } = lead.effort;
     let each = warm(warmup, |count| {
         part.start(Order::Op(count))?;
@@ -257,15 +263,15 @@ pub fn rate(
         part.start(Order::Op(count))?;
         let start = Instant::now();
         run(count)?;
-        rounds.push(count as f64 / start.elapsed().as_secs_f64().max(1e-9));
+        rounds.push((count * ways) as f64 / start.elapsed().as_secs_f64().max(1e-9));
         lead.progress.add(1);
     }
     part.start(Order::End)?;
     let per_second = median(&rounds);
     Ok(Rate {
-        messages: count * ROUNDS,
+        messages: count * ways * ROUNDS,
         per_second,
-        bytes_per_second: per_second * size as f64,
+        bytes_per_second: per_second * work.size as f64,
         rounds,
     })
 }
@@ -283,6 +289,7 @@ pub fn keep_up<T>(
             Order::Raw(_) => {}
             Order::End => return Ok(()),
         }
+        part.page.done();
     }
 }
 

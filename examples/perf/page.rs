@@ -23,6 +23,8 @@ pub struct Page {
     given: Line,
     /// Orders taken so far: only the follower writes it.
     taken: Line,
+    /// Orders done so far: only the follower writes it.
+    done: Line,
 }
 
 /// What the follower is to do.
@@ -67,6 +69,28 @@ impl Page {
         self.given.0.store(given, Ordering::Release);
         // Acquire: partner of the release in `next`.
         wait.until(|| (self.taken.0.load(Ordering::Acquire) == given).then_some(()))
+    }
+
+    /// The follower has done what it was ordered to do.
+    pub fn done(&self) {
+        // Relaxed: only this side writes them.
+        let taken = self.taken.0.load(Ordering::Relaxed);
+        // Release: partner of the acquire in `until_done`.
+        self.done.0.store(taken, Ordering::Release);
+    }
+
+    /// Waits until the follower has done what it was ordered to do. `idle` is called until then.
+    ///
+    /// # Errors
+    /// [`PeerGone`].
+    pub fn until_done(&self, wait: Wait<'_>, mut idle: impl FnMut()) -> Result<(), PeerGone> {
+        // Relaxed: only this side writes it.
+        let given = self.given.0.load(Ordering::Relaxed);
+        wait.until(|| {
+            idle();
+            // Acquire: partner of the release in `done`.
+            (self.done.0.load(Ordering::Acquire) == given).then_some(())
+        })
     }
 
     /// The follower's next order. `idle` is called while there is none.
@@ -132,9 +156,16 @@ mod tests {
         };
         let orders = [Order::Raw(3), Order::Op(1 << 60), Order::Op(0), Order::End];
         let seen = std::thread::scope(|scope| {
-            let follower = scope.spawn(|| orders.map(|_| page.next(wait, || ()).unwrap()));
+            let follower = scope.spawn(|| {
+                orders.map(|_| {
+                    let order = page.next(wait, || ()).unwrap();
+                    page.done();
+                    order
+                })
+            });
             for order in orders {
                 page.start(order, wait).unwrap();
+                page.until_done(wait, || ()).unwrap();
             }
             follower.join().unwrap()
         });
@@ -142,5 +173,6 @@ mod tests {
         gone.store(true, Ordering::Relaxed);
         assert!(page.next(wait, || ()).is_err());
         assert!(page.start(Order::End, wait).is_err());
+        assert!(page.until_done(wait, || ()).is_err());
     }
 }

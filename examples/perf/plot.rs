@@ -38,6 +38,58 @@ pub fn percentiles(path: &Path, title: &str, curve: &[(f64, f64)]) -> Result<()>
     write(path, &[chart])
 }
 
+/// Bars of a histogram.
+const BARS: usize = 90;
+
+/// Writes how many operations took how long: `counts` is nanoseconds, and how often they occurred. The slowest
+/// thousandth is not in the picture: it would press the others together.
+pub fn histogram(path: &Path, title: &str, counts: &[(f64, u64)]) -> Result<()> {
+    let all: u64 = counts.iter().map(|(_, count)| count).sum();
+    let (Some(first), true) = (counts.first(), all >= BARS as u64) else {
+        return Err(anyhow!(
+            "too few samples for a histogram: raise --iters or --seconds"
+        ));
+    };
+    let mut so_far = 0;
+    let last = counts.iter().find(|(_, count)| {
+        so_far += count;
+        so_far * 1000 >= all * 999
+    });
+    let last = last.unwrap_or(first);
+    // Not empty, even if each took the same time.
+    let (low, high) = (first.0, last.0.max(first.0 * 1.01 + 0.1));
+    let width = (high - low) / BARS as f64;
+    let mut bars = [0; BARS];
+    for (ns, count) in counts.iter().filter(|(ns, _)| *ns <= high) {
+        bars[(((ns - low) / width) as usize).min(BARS - 1)] += count;
+    }
+    let share = |count: u64| 100.0 * count as f64 / all as f64;
+    let highest = share(bars.into_iter().max().unwrap_or(0));
+    let failed = |error: &dyn Display| anyhow!("writing {}: {error}", path.display());
+    let area = SVGBackend::new(path, SIZE).into_drawing_area();
+    area.fill(&WHITE).map_err(|e| failed(&e))?;
+    let draw = || {
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title, FONT)
+            .margin(MARGIN)
+            .x_label_area_size(48)
+            .y_label_area_size(80)
+            .build_cartesian_2d(low..high, 0.0..highest * 1.1)?;
+        chart
+            .configure_mesh()
+            .x_desc("ns (the slowest 0.1 % are left out)")
+            .y_desc("% of operations")
+            .x_label_formatter(&|ns| format!("{ns:.0}"))
+            .draw()?;
+        chart.draw_series(bars.iter().enumerate().map(|(bar, &count)| {
+            let from = low + bar as f64 * width;
+            Rectangle::new([(from, 0.0), (from + width, share(count))], BLUE.filled())
+        }))?;
+        area.present()
+    };
+    draw().map_err(|e| failed(&e))
+}
+
 /// Writes bandwidth over message size: `curve` is bytes and bytes a second.
 pub fn bandwidth(path: &Path, title: &str, curve: &[(f64, f64)]) -> Result<()> {
     let points: Points = curve
@@ -191,6 +243,15 @@ mod tests {
         assert!(svg.contains("latency of nothing") && svg.contains("polyline"));
         bandwidth(&path, "bandwidth", &[(1.0, 1e6), (1024.0, 1e9)]).unwrap();
         assert!(std::fs::read_to_string(&path).unwrap().contains("MB/s"));
+        histogram(&path, "of one time", &[(5.0, 100)]).unwrap();
+        histogram(&path, "of two", &[(5.0, 900), (7.0, 1000), (1e9, 1)]).unwrap();
+        let svg = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            svg.contains("of two") && !svg.contains("1000000000"),
+            "{svg}"
+        );
+        assert!(histogram(&path, "of few", &[(5.0, 10)]).is_err());
+        assert!(histogram(&path, "of none", &[]).is_err());
         let single = Samples::new().percentiles(1.0);
         let of = |clients| OfClients {
             clients,

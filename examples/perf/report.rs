@@ -15,7 +15,8 @@ JSON (--json), one document on stdout; times in nanoseconds, rates per second:
             clock_source (the kernel's), crowded (fewer cores than threads that poll)
   device    name, description, mode (inline, engine), choice (why it was taken, unless it was named)
   results   a list of
-    op, size, inline, depth, batch, signal_every, memory (the pages obtained)
+    op, size, inline, depth, batch, signal_every, queue_pairs (each way), bidirectional (messages of
+    both ends are counted), memory (the pages obtained)
     latency   null, or
       kind      one_way (half a round trip) or operation (post to completion)
       single    of operations timed one by one:
@@ -31,6 +32,7 @@ JSON (--json), one document on stdout; times in nanoseconds, rates per second:
   message   bytes of a message, and of its answer
   clients   a list of clients (how many), per_second (answers to all of them), single (as above: from
             sending a message to its answer)
+`perf compare` takes two of these documents.
 `perf devices --json` has instead
   devices   a list of
     name, description, attr (the limits, by their names in the verbs), error (only when it could not
@@ -44,7 +46,7 @@ JSON (--json), one document on stdout; times in nanoseconds, rates per second:
 Exit status: 0 measured, 1 failed, 2 the options cannot be.";
 
 /// The version of that form.
-const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
 /// The JSON document of a measurement.
 #[derive(Debug, Serialize)]
@@ -102,6 +104,8 @@ pub struct Measured {
     depth: u32,
     batch: u32,
     signal_every: u32,
+    queue_pairs: u32,
+    bidirectional: bool,
     memory: String,
     pub latency: Option<Latency>,
     pub rate: Option<Rate>,
@@ -127,6 +131,8 @@ impl Measured {
             depth: work.depth,
             batch: work.batch,
             signal_every: work.signal_every,
+            queue_pairs: work.queue_pairs,
+            bidirectional: work.bidirectional,
             memory,
             latency: None,
             rate: None,
@@ -225,6 +231,8 @@ mod tests {
             depth: 8,
             batch: 4,
             signal_every: 2,
+            queue_pairs: 1,
+            bidirectional: false,
         };
         Measured::new(&work, "pages".to_owned())
     }
@@ -249,6 +257,7 @@ mod tests {
             ratio: 2.0,
             rounds: vec![],
             curve: vec![],
+            counts: vec![],
         });
         let both = row(&measured);
         assert!(both.contains("RDMA_WRITE_WITH_IMM     4k memory"), "{both}");
@@ -274,6 +283,7 @@ mod tests {
                 bounce_ns: 1.0,
             }],
             curve: vec![],
+            counts: vec![],
         });
         measured.rate = Some(Rate {
             messages: 1,
@@ -287,7 +297,7 @@ mod tests {
             mode: "inline",
             choice: Some(String::new()),
         };
-        let document = Document::new(&Machine::find(0).unwrap(), &device, vec![measured]);
+        let document = Document::new(&Machine::find((0, 0), 0).unwrap(), &device, vec![measured]);
         fn names(value: &serde_json::Value, into: &mut Vec<String>) {
             match value {
                 serde_json::Value::Object(map) => {

@@ -1,7 +1,7 @@
 //! Brings a workload, an end of it and a measurement together.
 
-use super::bounce::{Fetches, Messages, Poster, Written, look};
-use super::flood::{Flood, Sink};
+use super::bounce::{Fetches, Messages, Poster, Written};
+use super::flood::{Ends, Flood, Sink};
 use super::measure::{Latency, Part, Rate, keep_up, latency, rate};
 use super::side::{Buffers, Bytes, Layout, MARKS, Receives, Side, Source, Words};
 use super::workload::{Measure, Op, Workload};
@@ -13,11 +13,12 @@ use bellwire::wqe::{
     AtomicCmpAndSwp, AtomicFetchAndAdd, Operation, Rc, RdmaRead, RdmaWrite, RdmaWriteWithImm,
     SendWithImm, Supports,
 };
+use bellwire::wr::Remote;
 
 /// Immediate data that nobody looks at.
 const IMM: u32 = 0x6265_6c6c;
 
-/// Does one end's part of a measurement: a connected side's, whose peer sent this. The end that
+/// Does one end's part of a measurement: that of connected sides, whose peers sent these. The end that
 /// leads has figures of it.
 ///
 /// # Errors
@@ -26,46 +27,42 @@ pub fn run<J: Job>(
     job: J,
     part: Part<'_>,
     work: &Workload,
-    side: &mut Side,
-    peer: &ConnInfo,
+    sides: &mut [Side],
+    peers: &[ConnInfo],
 ) -> Result<Option<J::Figures>> {
     // Inline messages, of which requests carry copies.
     let bytes = MARKS.map(|mark| vec![mark; work.size]);
     let words = Words(MARKS.map(|mark| [mark; 8]));
     let bytes = Bytes([&bytes[0], &bytes[1]]);
-    let set = Setting { part, work, peer };
+    let set = Setting { part, work, peers };
     let imm = Be32::new(IMM);
-    let remote = peer.memory.remote(side.layout.inbox());
     macro_rules! send {
-        ($method:ident, $op:expr) => {{
-            let op = $op;
+        ($method:ident $(, $op:expr)?) => {
             if !work.inline {
-                let sources = sources(side);
-                job.$method(set, side, op, sources)
+                job.$method(set, sides, $($op,)? sources)
             } else if work.size == 8 {
-                job.$method(set, side, op, words)
+                job.$method(set, sides, $($op,)? |_| words)
             } else {
-                job.$method(set, side, op, bytes)
+                job.$method(set, sides, $($op,)? |_| bytes)
             }
-        }};
+        };
     }
     match work.op {
-        Op::Write => send!(write, RdmaWrite { remote }),
-        Op::WriteImm => send!(message, RdmaWriteWithImm { remote, imm }),
-        Op::Send => send!(message, bellwire::wqe::Send {}),
-        Op::SendImm => send!(message, SendWithImm { imm }),
-        Op::Read => job.fetch(set, side, RdmaRead { remote }),
+        Op::Write => send!(write),
+        Op::WriteImm => send!(message, |remote| RdmaWriteWithImm { remote, imm }),
+        Op::Send => send!(message, |_| bellwire::wqe::Send {}),
+        Op::SendImm => send!(message, |_| SendWithImm { imm }),
+        Op::Read => job.fetch(set, sides, |remote| RdmaRead { remote }),
         // The words are equal at first and differ then: both cost the same.
         Op::CmpSwap => {
             let (compare, swap) = (0, 1);
-            let op = AtomicCmpAndSwp {
+            job.fetch(set, sides, |remote| AtomicCmpAndSwp {
                 remote,
                 compare,
                 swap,
-            };
-            job.fetch(set, side, op)
+            })
         }
-        Op::FetchAdd => job.fetch(set, side, AtomicFetchAndAdd { remote, add: 1 }),
+        Op::FetchAdd => job.fetch(set, sides, |remote| AtomicFetchAndAdd { remote, add: 1 }),
     }
 }
 
@@ -86,7 +83,15 @@ fn results(side: &Side) -> Buffers {
 pub struct Setting<'a> {
     part: Part<'a>,
     work: &'a Workload,
-    peer: &'a ConnInfo,
+    /// Of each side.
+    peers: &'a [ConnInfo],
+}
+
+impl Setting<'_> {
+    /// The peer's memory that the first side works on.
+    fn remote(&self, side: &Side) -> Remote {
+        self.peers[0].memory.remote(side.layout.inbox())
+    }
 }
 
 /// A measurement, for each kind of operation, at one of the two ends.
@@ -101,18 +106,17 @@ pub trait Job: Copy + Sync {
     fn write<S: Source>(
         self,
         set: Setting<'_>,
-        side: &mut Side,
-        op: RdmaWrite,
-        source: S,
+        sides: &mut [Side],
+        source: impl Fn(&Side) -> S,
     ) -> Result<Option<Self::Figures>>;
 
     /// Operations that take a receive of the peer.
     fn message<O: Operation, S: Source>(
         self,
         set: Setting<'_>,
-        side: &mut Side,
-        op: O,
-        source: S,
+        sides: &mut [Side],
+        op: impl Fn(Remote) -> O,
+        source: impl Fn(&Side) -> S,
     ) -> Result<Option<Self::Figures>>
     where
         Rc: Supports<O>;
@@ -121,8 +125,8 @@ pub trait Job: Copy + Sync {
     fn fetch<O: Operation>(
         self,
         set: Setting<'_>,
-        side: &mut Side,
-        op: O,
+        sides: &mut [Side],
+        op: impl Fn(Remote) -> O,
     ) -> Result<Option<Self::Figures>>
     where
         Rc: Supports<O>;
@@ -139,11 +143,12 @@ impl Job for LatencyJob {
     fn write<S: Source>(
         self,
         set: Setting<'_>,
-        side: &mut Side,
-        op: RdmaWrite,
-        source: S,
+        sides: &mut [Side],
+        source: impl Fn(&Side) -> S,
     ) -> Result<Option<Latency>> {
         let wait = set.part.wait;
+        let side = &mut sides[0];
+        let (source, remote) = (source(side), set.remote(side));
         let Side {
             end,
             region,
@@ -152,7 +157,7 @@ impl Job for LatencyJob {
         let (sq, every) = (end.qp.sq(), set.work.signal_every);
         let written = Written {
             poster: Poster::new(sq, &mut end.send_cq, source, every, wait),
-            op,
+            op: RdmaWrite { remote },
             word: region.word(layout.inbox_word()),
             turn: 0,
             wait,
@@ -163,13 +168,15 @@ impl Job for LatencyJob {
     fn message<O: Operation, S: Source>(
         self,
         set: Setting<'_>,
-        side: &mut Side,
-        op: O,
-        source: S,
+        sides: &mut [Side],
+        op: impl Fn(Remote) -> O,
+        source: impl Fn(&Side) -> S,
     ) -> Result<Option<Latency>>
     where
         Rc: Supports<O>,
     {
+        let side = &mut sides[0];
+        let (source, op) = (source(side), op(set.remote(side)));
         let (poster, receives, cq) = two_way(set, side, source);
         let messages = Messages::new(poster, op, receives, cq, set.work)?;
         latency(set.part, messages, true)
@@ -178,13 +185,14 @@ impl Job for LatencyJob {
     fn fetch<O: Operation>(
         self,
         set: Setting<'_>,
-        side: &mut Side,
-        op: O,
+        sides: &mut [Side],
+        op: impl Fn(Remote) -> O,
     ) -> Result<Option<Latency>>
     where
         Rc: Supports<O>,
     {
-        let source = results(side);
+        let side = &mut sides[0];
+        let (source, op) = (results(side), op(set.remote(side)));
         let (sq, every) = (side.end.qp.sq(), set.work.signal_every);
         let poster = Poster::new(sq, &mut side.end.send_cq, source, every, set.part.wait);
         latency(set.part, Fetches { poster, op }, false)
@@ -211,33 +219,56 @@ fn two_way<'a, S: Source>(
 #[derive(Clone, Copy)]
 pub struct RateJob;
 
-/// The end that posts, or its peer, which has nothing to do.
+/// An end: some of its sides post, and the others take what the peer's post.
 fn flood<O: Operation, S: Source>(
     set: Setting<'_>,
-    side: &mut Side,
-    op: O,
-    source: S,
+    sides: &mut [Side],
+    op: impl Fn(Remote) -> O,
+    source: impl Fn(&Side) -> S,
     credited: bool,
 ) -> Result<Option<Rate>>
 where
     Rc: Supports<O>,
 {
-    let Side { end, region, .. } = side;
-    let Some(lead) = set.part.lead else {
-        keep_up(set.part, &mut end.send_cq, |_, _| Ok(()), look)?;
+    let Setting { part, work, peers } = set;
+    let mut ends = Ends {
+        floods: Vec::new(),
+        sinks: Vec::new(),
+        quiet: Vec::new(),
+        wait: part.wait,
+    };
+    for (index, (side, peer)) in sides.iter_mut().zip(peers).enumerate() {
+        // The leader posts on the first ones, the follower, if it posts, on the others.
+        let posts = (index < work.queue_pairs as usize) == part.lead.is_some();
+        if posts {
+            let op = op(peer.memory.remote(side.layout.inbox()));
+            let source = source(side);
+            let Side { end, region, .. } = side;
+            let credit = credited.then(|| region.word(Layout::CREDIT));
+            let (sq, cq) = (end.qp.sq(), &mut end.send_cq);
+            ends.floods
+                .push(Flood::new(sq, cq, source, op, *work, credit));
+        } else if credited {
+            let credit = peer.memory.remote(Layout::CREDIT);
+            let (poster, receives, cq) = two_way(set, side, Words::default());
+            ends.sinks
+                .push(Sink::new(poster, receives, cq, credit, work)?);
+        } else {
+            ends.quiet.push(&mut side.end.send_cq);
+        }
+    }
+    let Some(lead) = part.lead else {
+        keep_up(part, &mut ends, Ends::run, Ends::idle)?;
         return Ok(None);
     };
-    let mut flood = Flood {
-        sq: end.qp.sq(),
-        cq: &mut end.send_cq,
-        source,
-        op,
-        work: *set.work,
-        credit: credited.then(|| region.word(Layout::CREDIT)),
-        posted: 0,
-        wait: set.part.wait,
+    let both_ways = |count| {
+        ends.run(count)?;
+        if work.bidirectional {
+            part.page.until_done(part.wait, || ends.idle())?;
+        }
+        Ok(())
     };
-    rate(set.part, lead, |count| flood.run(count), set.work.size).map(Some)
+    rate(part, lead, work, both_ways).map(Some)
 }
 
 impl Job for RateJob {
@@ -247,38 +278,34 @@ impl Job for RateJob {
     fn write<S: Source>(
         self,
         set: Setting<'_>,
-        side: &mut Side,
-        op: RdmaWrite,
-        source: S,
+        sides: &mut [Side],
+        source: impl Fn(&Side) -> S,
     ) -> Result<Option<Rate>> {
-        flood(set, side, op, source, false)
+        flood(set, sides, |remote| RdmaWrite { remote }, source, false)
     }
 
     fn message<O: Operation, S: Source>(
         self,
         set: Setting<'_>,
-        side: &mut Side,
-        op: O,
-        source: S,
+        sides: &mut [Side],
+        op: impl Fn(Remote) -> O,
+        source: impl Fn(&Side) -> S,
     ) -> Result<Option<Rate>>
     where
         Rc: Supports<O>,
     {
-        if set.part.lead.is_some() {
-            return flood(set, side, op, source, true);
-        }
-        let credit = set.peer.memory.remote(Layout::CREDIT);
-        let (poster, receives, cq) = two_way(set, side, Words::default());
-        let mut sink = Sink::new(poster, receives, cq, credit, set.work)?;
-        keep_up(set.part, &mut sink, Sink::run, |_| ())?;
-        Ok(None)
+        flood(set, sides, op, source, true)
     }
 
-    fn fetch<O: Operation>(self, set: Setting<'_>, side: &mut Side, op: O) -> Result<Option<Rate>>
+    fn fetch<O: Operation>(
+        self,
+        set: Setting<'_>,
+        sides: &mut [Side],
+        op: impl Fn(Remote) -> O,
+    ) -> Result<Option<Rate>>
     where
         Rc: Supports<O>,
     {
-        let source = results(side);
-        flood(set, side, op, source, false)
+        flood(set, sides, op, results, false)
     }
 }

@@ -59,6 +59,17 @@ impl Samples {
             })
             .collect()
     }
+
+    /// For each time that occurred, its nanoseconds and how often it did.
+    pub fn counts(&self, scale: f64) -> Vec<(f64, u64)> {
+        self.0
+            .iter_recorded()
+            .map(|step| {
+                let ns = step.value_iterated_to() as f64 * scale;
+                (ns, step.count_since_last_iteration())
+            })
+            .collect()
+    }
 }
 
 /// What a latency distribution is described by. Nanoseconds.
@@ -121,6 +132,15 @@ mod tests {
                 .all(|w| w[0].0 <= w[1].0 && w[0].1 <= w[1].1)
         );
         assert_eq!(curve.last().map(|p| p.1), Some(1000.0));
+    }
+
+    #[test]
+    fn each_time_is_counted() {
+        let mut samples = Samples::new();
+        for ticks in [10, 20, 10] {
+            samples.record(ticks);
+        }
+        assert_eq!(samples.counts(0.5), [(5.0, 2), (10.0, 1)]);
     }
 
     #[test]

@@ -74,6 +74,10 @@ pub struct Workload {
     pub batch: u32,
     /// One in so many requests is signalled.
     pub signal_every: u32,
+    /// Queue pairs by which an end sends.
+    pub queue_pairs: u32,
+    /// Both ends send, each by queue pairs of its own.
+    pub bidirectional: bool,
 }
 
 impl Workload {
@@ -81,6 +85,16 @@ impl Workload {
     /// again after the answer.
     pub fn receives(&self) -> u32 {
         self.depth.max(2)
+    }
+
+    /// How many ends send.
+    pub fn ways(&self) -> u64 {
+        1 + u64::from(self.bidirectional)
+    }
+
+    /// Queue pairs of an end.
+    pub fn connections(&self) -> usize {
+        self.queue_pairs as usize * self.ways() as usize
     }
 }
 
@@ -93,6 +107,8 @@ pub struct Asked {
     pub depth: u32,
     pub batch: Option<u32>,
     pub signal_every: Option<u32>,
+    pub queue_pairs: u32,
+    pub bidirectional: bool,
 }
 
 /// Inline bytes that fit, with the address of a WRITE, into one 64-byte block of the send queue.
@@ -177,6 +193,8 @@ impl Asked {
             depth,
             batch,
             signal_every,
+            queue_pairs: self.queue_pairs,
+            bidirectional: self.bidirectional,
         })
     }
 }
@@ -194,6 +212,8 @@ mod tests {
             depth: 128,
             batch: None,
             signal_every: None,
+            queue_pairs: 1,
+            bidirectional: false,
         }
     }
 

@@ -151,6 +151,63 @@ fn plots_are_written() {
         file,
     ]);
     assert!(svg().contains("<svg") && svg().contains("message size"));
+    document(&["lat", "--iters", "2000", "--json", "--histogram", file]);
+    assert!(svg().contains("<svg") && svg().contains("% of operations"));
+    let few = run("perf", &["lat", "-n", "1", "--histogram", file]);
+    assert_eq!(few.status, Some(1));
+    assert!(few.stderr.contains("raise --iters"), "{}", few.stderr);
+}
+
+#[test]
+fn several_queue_pairs_send_one_way_and_both() {
+    let both_ways = OPS.map(|op| (op, "2", "1100", 2));
+    // More queue pairs than messages.
+    let one_way = ["send", "write"].map(|op| (op, "5", "33", 1));
+    for (op, pairs, iters, ways) in both_ways.into_iter().chain(one_way) {
+        let line = [
+            "bw", "--op", op, "-n", iters, "-q", pairs, "-t", "8", "--json", "-b",
+        ];
+        let document = document(&line[..line.len() + ways - 2]);
+        let result = &document["results"][0];
+        assert_eq!(result["queue_pairs"].to_string(), pairs);
+        assert_eq!(result["bidirectional"], ways == 2);
+        let messages = ways * iters.parse::<usize>().unwrap();
+        assert_eq!(result["rate"]["messages"], messages, "{op}");
+        assert!(positive(&result["rate"]["per_second"]), "{op}");
+    }
+    let ran = run("perf", &["bw", "-n", "110", "-q", "2", "-b"]);
+    let queues = "queues   both ends send, by 2 queue pairs";
+    assert!(ran.stdout.contains(queues), "{}", ran.stdout);
+}
+
+#[test]
+fn documents_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name| folder.path().join(name).display().to_string();
+    let (lat, bw, clients) = (path("lat.json"), path("bw.json"), path("clients.json"));
+    for (file, arguments) in [
+        (&lat, &["lat", "-n", "110"][..]),
+        (&bw, &["bw", "-n", "110"]),
+        (&clients, &["lat", "--clients", "1,2", "-D", "0.05"]),
+    ] {
+        let ran = run("perf", &[arguments, &["--json"]].concat());
+        std::fs::write(file, ran.stdout).unwrap();
+    }
+    for (file, line) in [
+        (&lat, "RDMA_WRITE 8 inline 128/16/64 x1"),
+        (&bw, "RDMA_WRITE 8 inline 128/16/64 x1"),
+        (&clients, "2 clients"),
+    ] {
+        let ran = run("perf", &["compare", file, file]);
+        assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+        let same = |it: &str| it.starts_with(line) && it.ends_with("+0.0%");
+        assert!(ran.stdout.lines().any(same), "{}", ran.stdout);
+    }
+    for (other, advice) in [(&clients, "in common"), (&path("none"), "reading")] {
+        let ran = run("perf", &["compare", &lat, other]);
+        assert_eq!((ran.status, &*ran.stdout), (Some(1), ""));
+        assert!(ran.stderr.contains(advice), "{}", ran.stderr);
+    }
 }
 
 #[test]
@@ -277,6 +334,21 @@ fn options_that_cannot_be_end_with_status_2_and_advice() {
         (&["bw", "--size", "1.5k"], "not a size"),
         (&["bw", "--depth", "100000"], "between 1 and"),
         (&["lat", "--seconds", "0"], "more than 0"),
+        (&["bw", "-D", "1e9"], "more than 0"),
+        (&["bw", "-q", "0"], "1..=1024"),
+        (&["lat", "-q", "2"], "unexpected argument"),
+        (&["lat", "--cpu", "x"], "invalid digit"),
+        (&["lat", "--cpu", "0"], "two processors"),
+        (&["lat", "--cpu", "0,99999"], "may run on"),
+        (&["--connect", "x", "--cpu", "0,0"], "one processor"),
+        (&["--listen", "x", "--cpu", "99999"], "may run on"),
+        (&["lat", "--clients", "1", "--cpu", "0"], "--server"),
+        (
+            &["lat", "--clients", "1", "--histogram", "x.svg"],
+            "cannot be used",
+        ),
+        (&["compare", "a.json"], "AFTER.json"),
+        (&["compare", "a.json", "b.json", "--json"], "--json out"),
         (&["--device", "mlx5_0"], "no device"),
         (&["lat", "--op", "teleport"], "possible values"),
         (&["lat", "--listen", "x"], "without a command"),
@@ -447,6 +519,18 @@ fn two_processes_measure_as_two_threads_do() {
             let figures = &document["results"][0][figures];
             assert!(positive(&figures[figure]), "{arguments:?}");
         }
+    }
+}
+
+/// Each end has to answer the other's while it waits for its own.
+#[test]
+fn two_processes_send_to_each_other() {
+    for op in OPS {
+        let line = [
+            "bw", "--op", op, "-n", "220", "--warmup", "2", "-q", "2", "-b",
+        ];
+        let ran = between_two("both-ways", &line);
+        assert_eq!(ran.status, Some(0), "{op}: {}", ran.stderr);
     }
 }
 
