@@ -1,5 +1,6 @@
 //! What is held against the device's own journal.
 
+use super::lent::is_of_lending;
 use super::request::{Id, Kind, REQUESTS};
 use super::world::World;
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
@@ -24,6 +25,8 @@ impl World {
                 opcode::ATOMIC_CS => self.atomics[1] += 1,
                 // The link's own, which only show that the queue works.
                 opcode::RDMA_WRITE if bytes == 0 => {}
+                opcode::UMR => {}
+                _ if is_of_lending(bytes) => {}
                 _ => {
                     let id = Id::of_length(bytes).expect("of a known length");
                     let of = self.qps.get(&qp_num).copied().or(by);
@@ -144,10 +147,12 @@ impl World {
                 "{at}: receive {number} was never reported"
             );
         }
-        let posted = (end.requests.len() + end.receives.len()) as u64;
+        let posted = (end.requests.len() + end.receives.len()) as u64 + end.lending.posted;
         let retired = end.retired + u64::from(end.link.unreported());
         assert_eq!(retired, posted, "{at}: so many reported, of so many posted");
         assert_eq!(end.slab.outstanding(), 0, "{at}: blocks were lost");
+        end.lending.check(&self.ends[1 - at].lending, self.now);
+        self.tally.lent(&end.lending);
         let counters = end.link.counters().expect("nothing is in a thread");
         let (longest, bound) = (counters.longest, self.limits.max_duration());
         assert!(longest <= bound, "a recovery took {longest:?} of {bound:?}");

@@ -1,6 +1,7 @@
 //! One end: its link, its memory, and the program's own log of what it posted and what was reported to it.
 
 use super::exchange::Slow;
+use super::lent::{BORROWS, LENDS, Lending, is_of_lending};
 use super::request::{BLOCK, Id, Kind, MEMORY, REQUESTS, Request, SHARED, opened};
 use bellwire::connect::RemoteMemory;
 use bellwire::fault::outcome::{Outcome, Replay};
@@ -28,6 +29,8 @@ pub struct End {
     /// which would keep their memory.
     back: VecDeque<Block<'static>>,
     pub slab: Slab,
+    /// Memory that is lent to the peer, or by it.
+    pub lending: Lending,
     /// What the peer works on.
     pub region: Region,
     /// Sends, by their identifiers.
@@ -60,6 +63,7 @@ impl End {
             at,
             link: Link::new(pd, init, exchange).expect("a link"),
             slab: slab(pd, &layout),
+            lending: Lending::new(pd),
             region,
             requests: Vec::new(),
             receives: Vec::new(),
@@ -179,6 +183,11 @@ impl End {
         }
         let success = completion.success.expect("it was received");
         let length = success.byte_len().expect("of a receive") as usize;
+        if is_of_lending(length as u64) {
+            self.take_message(&block.as_slice()[..length]);
+            self.keep(block);
+            return None;
+        }
         let id = Id::of_length(length as u64).expect("of a known length");
         assert_ne!(id.end, self.at, "its own message");
         if let Imm::Data(imm) = success.imm() {
@@ -199,6 +208,9 @@ impl End {
     }
 
     fn take_send(&mut self, completion: LinkCompletion) {
+        if completion.wr_id & (LENDS | BORROWS) != 0 {
+            return self.take_lent(completion);
+        }
         let request = &mut self.requests[completion.wr_id as usize];
         let before = request.outcome.replace(completion.outcome);
         assert_eq!(before, None, "reported before: {request:?}");
@@ -232,7 +244,7 @@ impl End {
     }
 
     /// Keeps a block that came back, and looks whether those before it are as they were left.
-    fn keep(&mut self, mut block: Block<'static>) {
+    pub fn keep(&mut self, mut block: Block<'static>) {
         block.as_mut_slice().fill(LEFT);
         self.back.push_back(block);
         if self.back.len() > KEPT {

@@ -9,14 +9,15 @@
 //!
 //! The rules: every request is reported once, and nothing is reported that did not happen; no SEND and
 //! no atomic is executed twice; order is kept; memory is as the journal makes it; every block comes
-//! back, and is not written to any more; each recovery is within its bound. How many requests stayed in doubt is printed by reason and
-//! operation. On the stand-in for the kernel, which runs in real time, 100 schedules are run.
+//! back, and is not written to any more; each recovery is within its bound. Blocks that an end lends to
+//! the other keep these rules, too. How many requests stayed in doubt is printed by reason and operation. On the stand-in for the kernel, which runs in real time, 100 schedules are run.
 
 mod check;
 mod end;
 mod exchange;
 mod faults;
 mod hca;
+mod lent;
 mod matrix;
 mod request;
 mod sets;
@@ -132,6 +133,8 @@ fn lacking(all: &Tally, least: u64) -> Option<String> {
         ("messages at the end", all.talks),
         ("cancelled", all.cancelled),
         ("received", all.receives),
+        ("memory lent, and answered", 4 * all.lent[0]),
+        ("memory lent, and in doubt", all.lent[1]),
     ];
     let events = events.map(|(what, count)| (what, count, all.schedules / 2));
     let few = |&(_, count, least): &(_, u64, u64)| count <= least;
@@ -239,7 +242,7 @@ fn a_broken_rule_is_seen() {
     assert!(!seen(&|_| ()), "nothing is wrong");
     let not_executed = Some(Outcome::NotExecuted);
     type Tamper<'a> = (&'a str, &'a dyn Fn(&mut World));
-    let tampers: [Tamper<'_>; 10] = [
+    let tampers: [Tamper<'_>; 11] = [
         ("it was executed", &|world| {
             world.ends[0].requests[0].outcome = not_executed
         }),
@@ -260,6 +263,9 @@ fn a_broken_rule_is_seen() {
         }),
         ("too much was reported", &|world| world.ends[1].retired += 1),
         ("a block is written to", &|world| world.ends[0].spoil()),
+        ("lent memory was not answered for", &|world| {
+            world.ends[0].lending.forge()
+        }),
         ("a message was lost", &|world| {
             world.ends[1].requests[1].received = false
         }),

@@ -1,5 +1,6 @@
 //! What happened, in numbers.
 
+use super::lent::Lending;
 use super::request::Request;
 use bellwire::fault::outcome::Outcome;
 use bellwire::link::{Counters, LinkCompletion, LinkEnd, LinkState};
@@ -25,6 +26,8 @@ pub struct Tally {
     pub states: BTreeMap<String, (u64, u64)>,
     /// Requests by outcome and operation.
     pub outcomes: BTreeMap<(String, &'static str), u64>,
+    /// Exchanges for which memory was lent: answered, in doubt, others.
+    pub lent: [u64; 3],
     /// Of those in doubt: how many were executed.
     pub doubts_executed: u64,
 }
@@ -61,6 +64,16 @@ impl Tally {
             .or_default() += 1;
     }
 
+    pub fn lent(&mut self, lending: &Lending) {
+        for outcome in lending.outcomes() {
+            self.lent[match outcome {
+                Outcome::Done => 0,
+                Outcome::InDoubt(_) => 1,
+                _ => 2,
+            }] += 1;
+        }
+    }
+
     pub fn recovered(&mut self, counters: &Counters) {
         self.faults_met += counters.faults.iter().sum::<u64>();
         self.recovered += counters.recovered;
@@ -79,6 +92,9 @@ impl Tally {
         self.talks += other.talks;
         self.cancelled += other.cancelled;
         self.doubts_executed += other.doubts_executed;
+        for (sum, other) in self.lent.iter_mut().zip(other.lent) {
+            *sum += other;
+        }
         self.longest = self.longest.max(other.longest);
         for (state, &(count, first)) in &other.states {
             let of = self.states.entry(state.clone()).or_insert((0, first));
@@ -111,6 +127,7 @@ impl Display for Tally {
             talks,
             cancelled,
             longest,
+            lent: [answered, unanswered, failed],
             ..
         } = self;
         writeln!(
@@ -118,7 +135,8 @@ impl Display for Tally {
             "{schedules} schedules: {faults_ordered} faults ordered, {faults_met} met, {recovered} \
              recoveries, the longest of {longest:?} of the device's time\n\
              {requests} sends and {receives} receives reported, {replayed} sends posted again, {cancelled} \
-             cancelled or given a deadline, {talks} times a message at the end"
+             cancelled or given a deadline, {talks} times a message at the end\n\
+             memory lent: {answered} answered, {unanswered} in doubt, {failed} not"
         )?;
         writeln!(f, "\nat the end of the faults:")?;
         for (state, (count, first)) in &self.states {

@@ -35,6 +35,7 @@ pub struct World {
     /// Completions may have been lost with a completion queue.
     pub completions_lost: bool,
     cancels: bool,
+    lends: bool,
     pub now: Duration,
     pub tally: Tally,
 }
@@ -59,6 +60,8 @@ pub struct Shape {
     keep_alive: Option<Duration>,
     /// Whether programs cancel requests, and give them deadlines.
     cancels: bool,
+    /// Whether programs lend memory to each other.
+    lends: bool,
 }
 
 impl Shape {
@@ -73,6 +76,7 @@ impl Shape {
         request_deadline: None,
         keep_alive: None,
         cancels: false,
+        lends: false,
     };
 
     pub fn of_seed(seed: u64) -> Self {
@@ -96,6 +100,7 @@ impl Shape {
             request_deadline: (random.below(4) == 0).then_some(20 * MS),
             keep_alive: [None, None, Some(4 * MS), Some(40 * MS)][random.below(4) as usize],
             cancels: random.below(2) == 0,
+            lends: random.below(2) == 0,
         }
     }
 }
@@ -174,6 +179,7 @@ impl World {
             atomics: [0; 2],
             completions_lost: shape.cq_entries != [None; 2],
             cancels: shape.cancels,
+            lends: shape.lends,
             now: Duration::ZERO,
             tally: Tally::default(),
         };
@@ -300,6 +306,13 @@ impl World {
         if self.cancels && self.random.below(6) == 0 {
             let end = &mut self.ends[at];
             self.tally.cancelled += end.cancel(&mut self.random, self.now);
+        }
+        if self.lends && self.random.below(3) == 0 {
+            let end = &mut self.ends[at];
+            if end.lend_or_borrow(&mut self.random, self.now) {
+                self.ring(at);
+            }
+            self.read_journal(Some(at));
         }
         match self.random.below(100) {
             0..35 => self.batch(at),

@@ -115,11 +115,20 @@ impl Mw {
         self.pd.device().hca.note_bind(self.rkey, bound);
     }
 
+    /// The rkey that the next bind gives it.
+    pub(crate) fn next_rkey(&self) -> u32 {
+        self.rkey & !0xff | self.rkey.wrapping_add(1) & 0xff
+    }
+
+    /// Records that its key was invalidated, by this end or the peer.
+    pub(crate) fn invalidated(&self) {
+        self.note(&BindMwInfo::default());
+    }
+
     /// Increments the low byte of the rkey, and returns the previous key.
     fn next(&mut self) -> u32 {
-        let old = self.rkey;
-        self.rkey = old & !0xff | old.wrapping_add(1) & 0xff;
-        old
+        let next = self.next_rkey();
+        std::mem::replace(&mut self.rkey, next)
     }
 
     /// Binds a window of type 1 (`ibv_bind_mw`): stages a bind, or an unbind if the length is zero, on the

@@ -72,6 +72,11 @@ impl Pd {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Distinguishes it from all others that exist.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// Registers memory that the caller owns. [`Region`] is the safe way.
     ///
     /// Every page has to be there: writable if the flags allow the device or peers to write, readable otherwise. The

@@ -1,6 +1,7 @@
 //! Slabs: registered regions cut into blocks.
 
 use crate::error::Error;
+use crate::link::{Grant, GrantError};
 use crate::pd::{Mr, Region};
 use crate::pinned::defaults;
 use crate::pinned::headroom;
@@ -39,6 +40,8 @@ struct Inner {
 /// The memory that `core` borrows.
 #[derive(Debug)]
 struct Parts {
+    /// The registration that windows on blocks are bound to. Its keys are not given out. Dropped before the memory.
+    lent: Option<Mr>,
     region: Arc<Region>,
     metas: *mut [BlockMeta],
     classes: *mut [SlabClass],
@@ -108,6 +111,49 @@ impl Slab {
         unsafe { Self::of_shared(Arc::new(region), layout) }
     }
 
+    /// Cuts a region like [`new`](Self::new), into blocks that can be lent to peers ([`grant`](Self::grant)). The memory
+    /// is registered twice: once for the device, and once for the windows of grants, by a key that is not given out.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new) and [`Pd::register`](crate::Pd::register).
+    pub fn with_grants(region: Region, layout: &[ClassLayout]) -> Result<Self, Error> {
+        let mr = region.mr();
+        let access = mr.access() | AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
+        let start = NonNull::new(region.mapping().as_ptr());
+        let lent = match start {
+            // SAFETY: the registration is dropped before the region, in this function or with the slab. Windows are
+            // bound to it only for blocks that a grant owns meanwhile.
+            Some(start) => Some(unsafe { mr.pd().register(start, region.len(), access)? }),
+            None => None,
+        };
+        let mut slab = Self::new(region, layout)?;
+        if let Some(inner) = Arc::get_mut(&mut slab.inner) {
+            inner.parts.lent = lent;
+        }
+        Ok(slab)
+    }
+
+    /// A grant of the first `length` bytes of a block: memory lent to a peer for one exchange, see
+    /// [`Grant`]. `access` has the peer's rights: [`REMOTE_READ`](AccessFlags::REMOTE_READ),
+    /// [`REMOTE_WRITE`](AccessFlags::REMOTE_WRITE) and [`REMOTE_ATOMIC`](AccessFlags::REMOTE_ATOMIC).
+    ///
+    /// # Errors
+    /// [`GrantError`], with the block.
+    pub fn grant(
+        &self,
+        block: Block<'static>,
+        length: u32,
+        access: AccessFlags,
+    ) -> Result<Grant, (GrantError, Block<'static>)> {
+        let Some(lent) = &self.inner.parts.lent else {
+            return Err((GrantError::NotLendable, block));
+        };
+        if block.addr().wrapping_sub(lent.addr()) >= lent.length() {
+            return Err((GrantError::Foreign, block));
+        }
+        Grant::of_block(lent, block, length, access)
+    }
+
     /// Cuts a region like [`new`](Self::new), which others may keep alive, too. It may also be accessible to
     /// peers or through other mappings.
     ///
@@ -134,6 +180,7 @@ impl Slab {
             rkey: mr.rkey(),
         };
         let parts = Parts {
+            lent: None,
             region,
             metas: Box::into_raw(metas),
             classes: Box::into_raw(classes),

@@ -13,6 +13,7 @@ mod early;
 mod ends;
 mod event_hook;
 mod faults;
+mod grant;
 mod hostile;
 mod input;
 mod modes;

@@ -10,7 +10,7 @@ use bellwire_core::fault::plan::StepResult;
 use bellwire_core::fault::{Fault, WorkQueue};
 use bellwire_core::queue::{Completion, Failure, PostError};
 use bellwire_core::wqe::RdmaWrite;
-use bellwire_core::wr::{QpType, Remote, SendFlags, WcStatus};
+use bellwire_core::wr::{QpType, Remote, SendFlags, WcStatus, WrOpcode};
 
 /// Whether a status says only that the queue pair stopped.
 const fn is_flush(status: WcStatus) -> bool {
@@ -123,9 +123,18 @@ impl RecoveryState {
                 repost::pending(queues, &self.cancels, counter, wr_id, block, Some(status));
             let operation = pending.operation;
             self.in_flight.requests.push_back(pending);
+            self.retired_by_failure(wr_id, operation);
             WorkQueue::Send(Some(operation))
         };
         (!ordered).then_some(failed(status, queue))
+    }
+
+    /// A request failed: it retires no bind of the link's own for the program.
+    fn retired_by_failure(&mut self, wr_id: u64, operation: WrOpcode) {
+        if let Some(grants) = &mut self.grants {
+            let own = grants.failed(wr_id, operation);
+            self.carried = self.carried.saturating_sub(own);
+        }
     }
 
     /// Whether completions may have been lost.
@@ -226,6 +235,10 @@ impl RecoveryState {
                     let pending =
                         repost::pending(queues, &self.cancels, send.counter, wr_id, block, None);
                     self.in_flight.entries_lost |= pending.rung;
+                    if let Some(grants) = &mut self.grants {
+                        // The bind in front of it is in this list, too.
+                        grants.failed(wr_id, pending.operation);
+                    }
                     self.in_flight.requests.push_back(pending);
                 }
                 Unreported::Recv(lost) => {
@@ -248,6 +261,9 @@ impl RecoveryState {
         }
         queues.renew();
         self.cancels.renew();
+        if let Some(grants) = &mut self.grants {
+            grants.dead = true;
+        }
         taken_back
             .into_iter()
             .for_each(|receive| self.report_receive(receive));

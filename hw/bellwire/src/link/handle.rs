@@ -292,6 +292,11 @@ impl Link {
         count
     }
 
+    /// Completions do not go to the program as they are from here on.
+    pub(super) fn take_the_slow_path(&mut self) {
+        self.place_cq();
+    }
+
     /// Puts the completion queue of a link that works where the completions are to be taken from.
     fn place_cq(&mut self) {
         let direct = self.member.delivery == Delivery::Direct;

@@ -152,6 +152,7 @@ impl Member {
         else {
             return None;
         };
+        state.expire_grants(active, now);
         let passed = &mut state.counters.deadlines_passed;
         if state.cancels.check(&mut active.qp, now, passed) {
             return Some(Fault::Cancelled);
@@ -168,6 +169,7 @@ impl Member {
     /// it failed.
     pub fn take(&mut self, mut completion: Completion<'static>) -> Option<Completion<'static>> {
         let Self {
+            active,
             received,
             recovery: StateOwner::Here(state),
             ..
@@ -189,6 +191,7 @@ impl Member {
         }
         let report = state.done(completion, success);
         state.report(report);
+        state.revoke_due(active.as_mut());
         None
     }
 
@@ -205,7 +208,8 @@ impl Member {
             return;
         };
         let own = state.watch.as_ref().and_then(|watch| watch.keep_alive);
-        if own.is_none() && state.carried == 0 && !state.has_outcomes() {
+        let lent = state.grants.as_ref().is_some_and(|grants| grants.is_open());
+        if own.is_none() && !lent && state.carried == 0 && !state.has_outcomes() {
             *delivery = state.delivery();
         }
     }

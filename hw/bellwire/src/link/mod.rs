@@ -150,6 +150,7 @@
 // - `peer` carries messages between the protocol and the `exchange`.
 // - `dispatch` and `event_hook` deliver asynchronous events.
 // - `cancel` takes requests back that the program cancels, or whose deadlines pass.
+// - `grant` lends memory to the peer, and takes it back before the request that lent it is reported.
 // - `watch` finds, while a link works, requests that miss their deadline and a peer that is lost.
 // - `wake` is the descriptor that a program sleeps on.
 
@@ -162,6 +163,7 @@ mod drain;
 mod early;
 mod event_hook;
 mod exchange;
+mod grant;
 mod handle;
 mod in_flight;
 mod init;
@@ -189,6 +191,7 @@ pub use counters::Counters;
 pub use dispatch::DeviceEvent;
 pub(crate) use dispatch::Dispatcher;
 pub use exchange::{Exchange, ExchangeError, LocalExchange, pair};
+pub use grant::{Grant, GrantError, RefusedGrant};
 pub use handle::{Drained, Link, LinkState};
 pub use init::{FaultReport, LinkInit, RecoverIn, RecoveryReport};
 pub use set::{JoinError, LinkId, LinkSet, LinkSetInit, LinkSetSrq, NoLink, SetLink};

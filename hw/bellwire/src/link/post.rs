@@ -2,13 +2,14 @@
 //! undone.
 
 use super::completion::{LinkError, Refused};
+use super::grant::{Grant, RefusedGrant};
 use super::handle::Link;
 use super::set::SetLink;
 use crate::mw::Mw;
 use bellwire_core::fault::outcome::Replay;
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::{BindMw, BindMwInfo, Inline, NoPayload, Operation, Payload, Rc, Supports};
-use bellwire_core::wr::{SendFlags, Sge};
+use bellwire_core::wr::{Remote, SendFlags, Sge};
 
 // The data path, with one body for both kinds of link.
 macro_rules! posting {
@@ -160,6 +161,34 @@ macro_rules! posting {
                 }
             }
 
+            /// Stages a request that lends memory to the peer until the exchange is over: see [`Grant`], which also says
+            /// what its outcomes mean. `message` returns the request's bytes, which are inline, for the address and the rkey
+            /// by which the peer accesses the memory. The request is signalled, and is never posted again. `operation` has
+            /// to notify the peer's program: a SEND, or a WRITE_WITH_IMM.
+            ///
+            /// The first grants that are open at the same time allocate, and create a window each: calls of the kernel, on
+            /// most devices.
+            ///
+            /// # Errors
+            /// [`RefusedGrant`], with the grant; nothing was staged.
+            #[inline(always)]
+            pub fn post_grant<O: Operation, M: AsRef<[u8]>>(
+                &mut self,
+                wr_id: u64,
+                grant: Grant,
+                operation: O,
+                message: impl FnOnce(Remote) -> M,
+                flags: SendFlags,
+            ) -> Result<(), RefusedGrant>
+            where
+                Rc: Supports<O>,
+            {
+                self.member
+                    .post_grant(wr_id, grant, operation, message, flags)?;
+                self.take_the_slow_path();
+                Ok(())
+            }
+
             /// Notifies the device of all staged sends. Does nothing while the link recovers: requests staged
             /// before are reported.
             #[inline(always)]
@@ -222,6 +251,11 @@ macro_rules! posting {
             }
         }
     };
+}
+
+impl SetLink<'_> {
+    /// A set asks the link, for each completion.
+    fn take_the_slow_path(&mut self) {}
 }
 
 posting!(Link);

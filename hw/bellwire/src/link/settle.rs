@@ -24,6 +24,7 @@ impl RecoveryState {
             |pending, outcome| again.push_back((pending, outcome)),
         );
         (self.in_flight, self.again) = (in_flight, again);
+        self.end_grants(false);
     }
 
     pub fn replay(&mut self) -> StepResult {
@@ -114,6 +115,7 @@ impl RecoveryState {
             self.report_outcome(pending.completion(outcome));
         }
         self.settle();
+        self.end_grants(true);
         self.report_receives();
         if let Some(last) = self.outbox.back_mut() {
             last.retired += std::mem::take(&mut self.carried);

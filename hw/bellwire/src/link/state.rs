@@ -17,10 +17,11 @@
 //!   connection, because the queue pair keeps the index. If the GID has gone for good, the index is used.
 
 use super::active_queues::{ActiveQueues, done};
-use super::cancel::{Cancels, TakeBack, When};
+use super::cancel::{Cancels, TakeBack};
 use super::completion::LinkCompletion;
 use super::counters::Counters;
 use super::exchange::Exchange;
+use super::grant::Grants;
 use super::in_flight::{InFlight, Pending};
 use super::init::{FaultReport, Hooks, LinkInit, RecoveryReport};
 use super::member::Delivery;
@@ -80,6 +81,8 @@ pub(super) struct RecoveryState {
     pub early: VecDeque<Receive>,
     /// Requests that are taken back.
     pub cancels: Cancels,
+    /// Memory that is lent to the peer; `None` until the first of it is.
+    pub grants: Option<Box<Grants>>,
     /// The link has ended: the receives that it has are the last outcomes.
     pub receives_end: bool,
     /// The link has worked once: from then on all posts are refused while it recovers.
@@ -224,6 +227,7 @@ impl RecoveryState {
             receives,
             early: VecDeque::new(),
             cancels: Cancels::default(),
+            grants: None,
             receives_end: false,
             opened: false,
             carried: 0,
@@ -276,7 +280,12 @@ impl RecoveryState {
         let works = self.queues.is_none();
         let watch = self.watch.as_ref().filter(|_| works);
         let watched = watch.and_then(Watch::next_check);
-        watched.into_iter().chain(self.cancels.next()).min()
+        let answers = self
+            .grants
+            .as_ref()
+            .and_then(|grants| grants.next_deadline());
+        let own = [watched, self.cancels.next(), answers];
+        own.into_iter().flatten().min()
     }
 
     /// Time until that deadline, or until the exchange or the device needs attention.
@@ -405,13 +414,8 @@ impl RecoveryState {
             }
             Command::Report(fault) => self.fault(fault, self.pd.device().now()),
             Command::Receive(receive) => self.receive(receive),
-            Command::TakeBack {
-                side,
-                wr_id,
-                within,
-            } => {
-                let at = |within| When::At(self.pd.device().now().saturating_add(within));
-                let when = within.map_or(When::Now, at);
+            Command::TakeBack { side, wr_id, how } => {
+                let when = how.at(|| self.pd.device().now());
                 let _ = self.take_back(None, &TakeBack { side, wr_id, when });
             }
         }
@@ -516,14 +520,36 @@ impl RecoveryState {
         report
     }
 
+    /// Takes in an outcome, and queues it for the program. The link keeps outcomes of its own entries, and of requests
+    /// whose memory is lent.
+    pub fn report(&mut self, completion: LinkCompletion) {
+        let open = self.grants.as_mut().filter(|grants| grants.is_open());
+        let passed = match open {
+            Some(grants) => grants.take(completion, &mut self.carried),
+            None => Some(completion),
+        };
+        passed.into_iter().for_each(|passed| self.push(passed));
+        if self.queues.is_some() {
+            self.revoke_due(None);
+        }
+    }
+
     /// Queues an outcome for the program.
-    pub fn report(&mut self, mut completion: LinkCompletion) {
+    pub fn push(&mut self, mut completion: LinkCompletion) {
         completion.retired += std::mem::take(&mut self.carried);
         self.outbox.push_back(completion);
     }
 
     /// Queues the outcome of a request of a failed connection.
     pub fn report_outcome(&mut self, completion: LinkCompletion) {
+        if self
+            .grants
+            .as_ref()
+            .is_some_and(|grants| grants.has(&completion))
+        {
+            // Counted when it is reported.
+            return self.report(completion);
+        }
         (self.counters).outcome(completion.is_recv(), completion.outcome);
         if completion.outcome != Outcome::Done {
             self.reported += 1;

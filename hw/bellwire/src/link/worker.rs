@@ -1,6 +1,6 @@
 //! A recovery in a thread of its own.
 
-use super::cancel::Side;
+use super::cancel::{How, Side};
 use super::early::Room;
 use super::init::{FaultReport, Hook, RecoverIn, RecoveryReport};
 use super::repost::Receive;
@@ -30,7 +30,7 @@ pub(super) enum Command {
     TakeBack {
         side: Side,
         wr_id: u64,
-        within: Option<Duration>,
+        how: How,
     },
 }
 

@@ -4,6 +4,7 @@
 mod cancel;
 mod fair;
 mod faults;
+mod grant;
 mod handles;
 mod replaced;
 mod shared;

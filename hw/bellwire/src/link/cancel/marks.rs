@@ -22,6 +22,28 @@ pub(in super::super) enum When {
     Now,
     /// At this device time.
     At(Duration),
+    /// The program has the answer to it: this ends the exchange of a request with a grant.
+    Answered,
+}
+
+/// How a call takes requests back.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) enum How {
+    Now,
+    Within(Duration),
+    /// See [`When::Answered`].
+    Answered,
+}
+
+impl How {
+    /// When that is; `now` returns the device's time.
+    pub fn at(self, now: impl FnOnce() -> Duration) -> When {
+        match self {
+            Self::Now => When::Now,
+            Self::Within(within) => When::At(now().saturating_add(within)),
+            Self::Answered => When::Answered,
+        }
+    }
 }
 
 /// Requests to be taken back: each of this identifier, or the last one if there is a deadline.
@@ -50,6 +72,7 @@ impl Taking {
         match when {
             When::Now => self.why = Some(Doubt::Cancelled),
             When::At(at) => self.deadline = Some(at),
+            When::Answered => return false,
         }
         true
     }
@@ -124,6 +147,7 @@ impl Marks {
         match when {
             When::Now => _ = self.marked.insert(counter, Doubt::Cancelled),
             When::At(at) => self.set(counter, at),
+            When::Answered => return false,
         }
         true
     }

@@ -20,7 +20,7 @@ use super::init::LinkInit;
 use super::wake::Sleep;
 #[cfg(doc)]
 use bellwire_core::fault::Fault;
-pub(super) use marks::{Cancels, Marks, Side, TakeBack, Taking, When};
+pub(super) use marks::{Cancels, How, Marks, Side, TakeBack, Taking, When};
 use std::fmt;
 use std::time::Duration;
 
@@ -147,7 +147,7 @@ impl Link {
     /// # Errors
     /// [`CancelError`]; nothing changed.
     pub fn cancel(&mut self, wr_id: u64) -> Result<Cancel, CancelError> {
-        self.take_back(Side::Send, wr_id, None)
+        self.take_back(Side::Send, wr_id, How::Now)
     }
 
     /// Takes back each receive of this identifier that is not reported, as [`cancel`](Self::cancel) does. One that the
@@ -158,7 +158,7 @@ impl Link {
     /// [`CancelError`]; nothing changed. [`CancelError::NoRecvQueue`] of a link that receives from the shared receive
     /// queue of its set: close the link or the set to get the memory back.
     pub fn cancel_recv(&mut self, wr_id: u64) -> Result<Cancel, CancelError> {
-        self.take_back(Side::Receive, wr_id, None)
+        self.take_back(Side::Receive, wr_id, How::Now)
     }
 
     /// Gives the send of this identifier a deadline of its own, beside
@@ -177,7 +177,7 @@ impl Link {
     /// # Errors
     /// [`CancelError`]; nothing changed.
     pub fn cancel_after(&mut self, wr_id: u64, within: Duration) -> Result<Cancel, CancelError> {
-        self.take_back(Side::Send, wr_id, Some(within))
+        self.take_back(Side::Send, wr_id, How::Within(within))
     }
 
     /// Gives the receive of this identifier a deadline, as [`cancel_after`](Self::cancel_after) does for a send.
@@ -189,22 +189,28 @@ impl Link {
         wr_id: u64,
         within: Duration,
     ) -> Result<Cancel, CancelError> {
-        self.take_back(Side::Receive, wr_id, Some(within))
+        self.take_back(Side::Receive, wr_id, How::Within(within))
     }
 
-    fn take_back(
-        &mut self,
-        side: Side,
-        wr_id: u64,
-        within: Option<Duration>,
-    ) -> Result<Cancel, CancelError> {
+    /// The program has the answer to a request with a [`Grant`](super::Grant): the link invalidates its key. The polls that
+    /// follow report the request as [`Done`](bellwire_core::fault::outcome::Outcome::Done), unless the request itself
+    /// failed. Not for answers by SEND_WITH_INV, which do this themselves. Posts a request, and notifies the device. If the send queue
+    /// is full, the window is destroyed instead: a call of the kernel, on most devices.
+    ///
+    /// # Errors
+    /// [`CancelError`]; nothing changed. [`CancelError::NotFound`] also for a request without a grant.
+    pub fn end_grant(&mut self, wr_id: u64) -> Result<Cancel, CancelError> {
+        self.take_back(Side::Send, wr_id, How::Answered)
+    }
+
+    fn take_back(&mut self, side: Side, wr_id: u64, how: How) -> Result<Cancel, CancelError> {
         if !self.failed.is_empty() {
             // A panic of the program kept the last poll from taking them in.
             self.fails();
         }
-        let result = self.member.take_back(side, wr_id, within);
+        let result = self.member.take_back(side, wr_id, how);
         if result == Ok(Cancel::Requested) {
-            if within.is_none() {
+            if matches!(how, How::Now) {
                 self.check_next_poll();
             }
             let armed = self.sleep.iter().filter(|sleep| sleep.is_armed());

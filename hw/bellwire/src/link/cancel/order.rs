@@ -7,7 +7,7 @@ use super::super::member::{Member, StateOwner};
 use super::super::repost::Receive;
 use super::super::state::RecoveryState;
 use super::super::worker::Command;
-use super::{Cancel, CancelError, Cancels, Side, TakeBack, Taking, When};
+use super::{Cancel, CancelError, Cancels, How, Side, TakeBack, Taking, When};
 use crate::qp::Qp;
 use bellwire_core::queue::Past;
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ impl RecoveryState {
     /// Takes requests back, now or later; `active`: the queues of a link that works.
     pub fn take_back(
         &mut self,
-        active: Option<&mut ActiveQueues>,
+        mut active: Option<&mut ActiveQueues>,
         order: &TakeBack,
     ) -> Result<Cancel, CancelError> {
         if order.side == Side::Receive && self.on_srq.is_some() {
@@ -106,7 +106,7 @@ impl RecoveryState {
         }
         let mut found = Matches::default();
         let when = order.when;
-        if when != When::Now {
+        if matches!(when, When::At(_)) {
             let queues = self
                 .queues
                 .as_ref()
@@ -121,15 +121,20 @@ impl RecoveryState {
             };
             self.cancels.of(order.side).make_room(slots)?;
         }
-        if order.side == Side::Receive {
-            self.order_receives(order, &mut found, |state| &mut state.early);
-        }
-        if !found.is_done(when) {
-            self.order_in_rings(active, order, &mut found);
-        }
         match order.side {
-            Side::Receive => self.order_receives(order, &mut found, |state| &mut state.receives),
-            Side::Send => self.order_sends(order, &mut found),
+            Side::Receive => {
+                self.order_receives(order, &mut found, |state| &mut state.early);
+            }
+            Side::Send => self.order_grants(active.as_deref_mut(), order, &mut found),
+        }
+        if !found.is_done(when) && when != When::Answered {
+            self.order_in_rings(active, order, &mut found);
+            match order.side {
+                Side::Receive => {
+                    self.order_receives(order, &mut found, |state| &mut state.receives);
+                }
+                Side::Send => self.order_sends(order, &mut found),
+            }
         }
         let is_it = |completion: &LinkCompletion| {
             completion.wr_id == order.wr_id && completion.is_recv() == (order.side == Side::Receive)
@@ -150,6 +155,30 @@ impl RecoveryState {
     fn ends_with(&self, order: &TakeBack) -> bool {
         let is_it = |receive: &Receive| receive.wr_id == order.wr_id;
         self.receives_end && order.side == Side::Receive && self.receives.iter().any(is_it)
+    }
+
+    /// Requests with grants.
+    fn order_grants(
+        &mut self,
+        mut active: Option<&mut ActiveQueues>,
+        order: &TakeBack,
+        found: &mut Matches,
+    ) {
+        let Some(mut grants) = self.grants.take() else {
+            return;
+        };
+        grants.order(order, |request| match request {
+            Ok(changed) => found.note(changed, order.when),
+            Err(wr_id) if order.when != When::Answered => {
+                let order = TakeBack { wr_id, ..*order };
+                self.order_in_rings(active.as_deref_mut(), &order, found);
+                self.order_sends(&order, found);
+                !found.is_done(order.when)
+            }
+            Err(_) => true,
+        });
+        self.grants = Some(grants);
+        self.revoke_due(active);
     }
 
     fn order_in_rings(
@@ -246,32 +275,18 @@ impl RecoveryState {
 }
 
 impl Member {
-    /// Takes requests back, now or within a time, as [`Link::cancel`](super::super::Link::cancel) does.
-    pub fn take_back(
-        &mut self,
-        side: Side,
-        wr_id: u64,
-        within: Option<Duration>,
-    ) -> Result<Cancel, CancelError> {
-        let order = |now: Duration| TakeBack {
-            side,
-            wr_id,
-            when: within.map_or(When::Now, |within| When::At(now.saturating_add(within))),
-        };
+    /// Takes requests back, as [`Link::cancel`](super::super::Link::cancel) does.
+    pub fn take_back(&mut self, side: Side, wr_id: u64, how: How) -> Result<Cancel, CancelError> {
         let Self {
             active, recovery, ..
         } = self;
         match recovery {
             StateOwner::Here(state) => {
-                let order = order(within.map_or(Duration::ZERO, |_| state.pd.device().now()));
-                state.take_back(active.as_mut(), &order)
+                let when = how.at(|| state.pd.device().now());
+                state.take_back(active.as_mut(), &TakeBack { side, wr_id, when })
             }
             StateOwner::Thread(worker) => {
-                worker.send(Command::TakeBack {
-                    side,
-                    wr_id,
-                    within,
-                });
+                worker.send(Command::TakeBack { side, wr_id, how });
                 Ok(Cancel::Forwarded)
             }
             StateOwner::Moving => Err(CancelError::NotFound),

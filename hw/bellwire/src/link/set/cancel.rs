@@ -1,6 +1,6 @@
 //! Taking requests of a set's links back.
 
-use super::super::cancel::{Cancel, CancelError, Side};
+use super::super::cancel::{Cancel, CancelError, How, Side};
 use super::{LinkId, LinkSet};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ impl LinkSet {
     /// # Errors
     /// [`CancelError`]; nothing changed. [`CancelError::NoLink`] once the link was removed.
     pub fn cancel(&mut self, id: LinkId, wr_id: u64) -> Result<Cancel, CancelError> {
-        self.take_back(id, Side::Send, wr_id, None)
+        self.take_back(id, Side::Send, wr_id, How::Now)
     }
 
     /// Takes back each receive of this identifier of a link; see
@@ -19,7 +19,7 @@ impl LinkSet {
     /// # Errors
     /// [`CancelError`]; nothing changed. [`CancelError::NoRecvQueue`] with [`LinkSetInit::srq`](super::LinkSetInit::srq).
     pub fn cancel_recv(&mut self, id: LinkId, wr_id: u64) -> Result<Cancel, CancelError> {
-        self.take_back(id, Side::Receive, wr_id, None)
+        self.take_back(id, Side::Receive, wr_id, How::Now)
     }
 
     /// Gives a send of a link a deadline; see [`Link::cancel_after`](super::super::Link::cancel_after).
@@ -32,7 +32,7 @@ impl LinkSet {
         wr_id: u64,
         within: Duration,
     ) -> Result<Cancel, CancelError> {
-        self.take_back(id, Side::Send, wr_id, Some(within))
+        self.take_back(id, Side::Send, wr_id, How::Within(within))
     }
 
     /// Gives a receive of a link a deadline; see
@@ -46,7 +46,15 @@ impl LinkSet {
         wr_id: u64,
         within: Duration,
     ) -> Result<Cancel, CancelError> {
-        self.take_back(id, Side::Receive, wr_id, Some(within))
+        self.take_back(id, Side::Receive, wr_id, How::Within(within))
+    }
+
+    /// Ends the exchange of a request with a grant; see [`Link::end_grant`](super::super::Link::end_grant).
+    ///
+    /// # Errors
+    /// Those of [`cancel`](Self::cancel).
+    pub fn end_grant(&mut self, id: LinkId, wr_id: u64) -> Result<Cancel, CancelError> {
+        self.take_back(id, Side::Send, wr_id, How::Answered)
     }
 
     fn take_back(
@@ -54,12 +62,12 @@ impl LinkSet {
         id: LinkId,
         side: Side,
         wr_id: u64,
-        within: Option<Duration>,
+        how: How,
     ) -> Result<Cancel, CancelError> {
         // Not empty only if the program panicked in the last poll.
         self.take_aside();
         let joined = self.slots.get_mut(id).ok_or(CancelError::NoLink)?;
-        let result = joined.member.take_back(side, wr_id, within);
+        let result = joined.member.take_back(side, wr_id, how);
         let is_it = |completion: &bellwire_core::queue::Completion<'static>| {
             let success = completion.result.ok();
             let is_recv = success.is_some_and(|success| success.opcode.is_recv());
@@ -74,7 +82,7 @@ impl LinkSet {
             let known = joined
                 .timed
                 .filter(|timed| at.is_none_or(|at| *timed <= at));
-            if within.is_none() || known.is_none() {
+            if !matches!(how, How::Within(_)) || known.is_none() {
                 self.list(id.index());
                 self.finish();
             }
