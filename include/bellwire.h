@@ -4221,6 +4221,73 @@ int bw_link_set_cancel_recv_after(struct bw_link_set *set,
                                   uint64_t wr_id,
                                   uint64_t within_ns);
 
+// Posts a SEND that lends memory to the peer until the exchange is over. `lent` names the memory; the `length` bytes at
+// `message` are sent inline. The device is not notified before `bw_link_ring_sq`. `access` has the peer's rights:
+// BW_ACCESS_REMOTE_READ, BW_ACCESS_REMOTE_WRITE and BW_ACCESS_REMOTE_ATOMIC. The region needs BW_ACCESS_MW_BIND, and
+// BW_ACCESS_LOCAL_WRITE if the peer may write. The function stores the rkey of the grant in the message, at byte
+// `rkey_at`, as a `uint32_t`. The peer accesses the memory by that rkey and by its own address, `lent->addr`.
+//
+// The request is reported when the exchange is over and the rkey is invalid. So no peer accesses the memory by this
+// grant after the report, whatever became of the request. Until then the program does not access memory that the peer
+// may write, and does not write memory that the peer may read. The exchange is over, whichever comes first, when
+//
+// - the peer answers by a SEND_WITH_INV of the rkey. The receive is reported before the request;
+// - the program has the answer by other means, and calls `bw_link_end_grant`;
+// - the program cancels the request (`bw_link_cancel`), or its deadline passes (`bw_link_cancel_after`);
+// - the link recovers, or ends. A request with a grant is never posted again.
+//
+// Outcomes: BW_OUTCOME_EXECUTED: the exchange was answered. BW_OUTCOME_NOT_EXECUTED, BW_OUTCOME_FAILED: the peer's program
+// did not get the request. BW_OUTCOME_IN_DOUBT: the peer may have got it, and did not answer in time (BW_DOUBT_CANCELLED,
+// BW_DOUBT_DEADLINE_PASSED), or the connection failed before the answer (other reasons). Then the memory may have been
+// written, in part or whole, and an answer may still come. A peer that uses the rkey afterwards gets REM_ACCESS_ERR, or
+// REM_INV_REQ_ERR for a SEND_WITH_INV, and both links recover.
+//
+// The rkey is that of a memory window of type 2. The link binds and invalidates the window among the program's sends.
+// These entries are neither reported nor counted. A device without windows registers the memory instead, for each request. The
+// first requests with grants that are open at the same time allocate, and create a window each.
+//
+// Errors: those of `bw_link_post_send`, `BW_EINVAL` (also: no or other rights; rights that the link's
+// `bw_connect_attr.access` lacks; no bytes; the rkey is not within the message), those of `bw_mw_create`. The rkey in the
+// message may have been stored.
+// Thread: the link's owner.
+int bw_link_post_send_grant(struct bw_link *link,
+                            uint64_t wr_id,
+                            const struct bw_sge *lent,
+                            uint32_t access,
+                            void *message,
+                            uint32_t length,
+                            uint32_t rkey_at,
+                            uint32_t send_flags);
+
+// The program has the answer to a request that lent memory (`bw_link_post_send_grant`): the link invalidates its rkey.
+// The polls that follow report the request as BW_OUTCOME_EXECUTED, unless the request itself failed. Not for answers by
+// SEND_WITH_INV, which do this themselves. Returns a `bw_cancel`, 0 or more. Posts a request, and notifies the device.
+//
+// Errors: those of `bw_link_cancel`; `BW_ENOREQUEST` also for a request that lent no memory.
+// Thread: the link's owner.
+int bw_link_end_grant(struct bw_link *link,
+                      uint64_t wr_id);
+
+// Posts a SEND that lends memory to a link of the set, as `bw_link_post_send_grant` does.
+//
+// Errors: `BW_ENOLINK`, and those of `bw_link_post_send_grant`.
+// Thread: the set's owner.
+int bw_link_set_post_send_grant(struct bw_link_set *set,
+                                bw_link_id link,
+                                uint64_t wr_id,
+                                const struct bw_sge *lent,
+                                uint32_t access,
+                                void *message,
+                                uint32_t length,
+                                uint32_t rkey_at,
+                                uint32_t send_flags);
+
+// Ends an exchange of a link of the set, as `bw_link_end_grant` does.
+//
+// Errors: `BW_ENOLINK`, and those of `bw_link_end_grant`.
+// Thread: the set's owner.
+int bw_link_set_end_grant(struct bw_link_set *set, bw_link_id link, uint64_t wr_id);
+
 // Fills `retry`, of `size` bytes, with its size and the defaults:
 // `bw_link_retry_default(&retry, sizeof(retry))`.
 //

@@ -1206,6 +1206,14 @@ public:
     {
         return bw_link_cancel_recv_after(get(), wr_id, within_ns);
     }
+    /* Lends memory to the peer until the exchange is over: see bw_link_post_send_grant. */
+    int post_send_grant(uint64_t wr_id, const bw_sge &lent, uint32_t access, void *message, uint32_t length,
+                        uint32_t rkey_at, uint32_t send_flags = BW_SEND_SIGNALED) noexcept
+    {
+        return bw_link_post_send_grant(get(), wr_id, &lent, access, message, length, rkey_at, send_flags);
+    }
+    /* The program has the answer: returns a bw_cancel, or a code. */
+    int end_grant(uint64_t wr_id) noexcept { return bw_link_end_grant(get(), wr_id); }
     void close(uint32_t timeout_ms) { check(bw_link_close(get(), timeout_ms), "bw_link_close"); }
     /* `report(const bw_link_wc &)` is called for each outcome, and must not throw. Returns how many
      * requests were retired. */
@@ -1350,6 +1358,16 @@ public:
     int cancel_recv_after(bw_link_id link, uint64_t wr_id, uint64_t within_ns) noexcept
     {
         return bw_link_set_cancel_recv_after(get(), link, wr_id, within_ns);
+    }
+    int post_send_grant(bw_link_id link, uint64_t wr_id, const bw_sge &lent, uint32_t access, void *message,
+                        uint32_t length, uint32_t rkey_at, uint32_t send_flags = BW_SEND_SIGNALED) noexcept
+    {
+        return bw_link_set_post_send_grant(get(), link, wr_id, &lent, access, message, length, rkey_at,
+                                           send_flags);
+    }
+    int end_grant(bw_link_id link, uint64_t wr_id) noexcept
+    {
+        return bw_link_set_end_grant(get(), link, wr_id);
     }
     void close(bw_link_id link, uint32_t timeout_ms)
     {

@@ -38,7 +38,7 @@ impl From<CancelError> for Failure {
     }
 }
 
-fn number(result: Result<Cancel, CancelError>) -> Result<c_int, Failure> {
+pub(super) fn number(result: Result<Cancel, CancelError>) -> Result<c_int, Failure> {
     let cancel = match result? {
         Cancel::Requested => bw_cancel::BW_CANCEL_REQUESTED,
         Cancel::Completed => bw_cancel::BW_CANCEL_COMPLETED,

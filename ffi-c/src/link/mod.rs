@@ -9,6 +9,8 @@ pub mod init;
 
 pub mod cancel;
 
+pub mod grant;
+
 pub mod cm;
 
 pub mod outcome;

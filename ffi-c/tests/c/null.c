@@ -638,6 +638,8 @@ static void link_sets(void)
     NUL(bw_link_set_time_left(NULL, &left_ns));
     NUL(bw_link_set_time_left(set, NULL));
     NUL(bw_link_set_cancel(NULL, id, 1));
+    NUL(bw_link_set_end_grant(NULL, id, 1));
+    NUL(bw_link_set_post_send_grant(NULL, id, 1, NULL, BW_ACCESS_REMOTE_READ, NULL, 0, 0, 0));
     NUL(bw_link_set_cancel_recv(NULL, id, 1));
     NUL(bw_link_set_cancel_after(NULL, id, 1, 1));
     NUL(bw_link_set_cancel_recv_after(NULL, id, 1, 1));
@@ -742,6 +744,10 @@ static void links(void)
     NUL(bw_link_cancel_recv(NULL, 1));
     NUL(bw_link_cancel_after(NULL, 1, 1));
     NUL(bw_link_cancel_recv_after(NULL, 1, 1));
+    NUL(bw_link_end_grant(NULL, 1));
+    NUL(bw_link_post_send_grant(NULL, 1, NULL, BW_ACCESS_REMOTE_READ, NULL, 0, 0, 0));
+    NUL(bw_link_post_send_grant(link, 1, NULL, BW_ACCESS_REMOTE_READ, &fault, sizeof fault, 0, 0));
+    NUL(bw_link_post_send_grant(link, 1, &sge, BW_ACCESS_REMOTE_READ, NULL, 8, 0, 0));
     NUL(bw_link_close(NULL, 1));
     NUL(bw_link_drain(NULL, 1, NULL, NULL, NULL));
     NUL(bw_link_destroy(NULL));

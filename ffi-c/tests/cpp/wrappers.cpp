@@ -541,6 +541,9 @@ void links()
         OK(b.post_recv_one(6, sge(1024, 64)));
         EXPECT(a.cancel(5) == BW_ENOREQUEST && a.cancel_after(5, 1) == BW_ENOREQUEST);
         EXPECT(b.cancel_recv(1) == BW_ENOREQUEST);
+        char message[8] = {0};
+        EXPECT(a.end_grant(5) == BW_ENOREQUEST);
+        EXPECT(a.post_send_grant(5, sge(512, 8), 0, message, sizeof message, 0) == BW_EINVAL);
         EXPECT(b.cancel_recv_after(6, UINT64_MAX) == BW_CANCEL_REQUESTED);
         unsigned left = 0;
         EXPECT(b.drain(SOON, [&](const bw_link_wc &one) {
@@ -666,6 +669,9 @@ void link_sets()
     OK(set.ring_rq(link));
     EXPECT(set.cancel(link, 5) == BW_ENOREQUEST && set.cancel_after(link, 5, 1) == BW_ENOREQUEST);
     EXPECT(set.cancel_recv(link, 1) == BW_ENOREQUEST);
+    char message[8] = {0};
+    EXPECT(set.end_grant(link, 5) == BW_ENOREQUEST);
+    EXPECT(set.post_send_grant(link, 5, sge(512, 8), 0, message, sizeof message, 0) == BW_EINVAL);
     EXPECT(set.cancel_recv_after(link, 6, UINT64_MAX) == BW_CANCEL_REQUESTED);
     EXPECT(set.post_send_inline(link, 7, "x", 1, 99, BW_REPLAY_NEVER) == BW_EINVAL);
     set.close(second, 1);
