@@ -3,6 +3,10 @@
  * of the key's place in it, for which the server's program calls nothing, and PUT by a SEND to the
  * server, which alone writes the table.
  *
+ * A PUT does not carry its value. The client lends the value's memory for this request. The server
+ * READs the value, and gives the memory back with its answer, a SEND_WITH_INV. When the PUT is
+ * reported the server cannot access the memory any more, whatever became of the request.
+ *
  * The server has a set of links: one poll for all clients, one shared receive queue for their
  * messages. A connection that fails is recovered, and a client that is gone leaves the set.
  *
@@ -22,6 +26,7 @@
 #include "end.h"
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,14 +43,16 @@ struct entry {
 };
 _Static_assert(sizeof(struct entry) == 256, "entries are whole cache lines");
 
-/* What a client sends, and what the server answers. */
+/* What a client sends, with the place of its value, and what the server answers. */
 enum what { PUT = 1 };
 enum answer { STORED = 1, FULL = 2, REFUSED = 3 };
 struct message {
     uint32_t what;
-    uint32_t length;
+    uint32_t length; /* of the value, which has one byte at least */
+    uint64_t addr;
+    uint32_t rkey;
+    uint32_t reserved;
     char key[KEY_MAX + 1];
-    char value[VALUE_MAX];
 };
 
 /* How a link connects: its peer may read, and may wait long for its turn on a busy machine. */
@@ -87,30 +94,34 @@ static size_t place_of(const char *key, size_t entries, size_t probe)
 /* A block holds a message; twice as many as clients, each of which waits for its answer. */
 enum { BLOCK = 256, BLOCKS = 2 * CLIENTS_MAX };
 _Static_assert(sizeof(struct message) <= BLOCK, "a message fits a block");
+_Static_assert(sizeof(((struct entry *)0)->value) <= BLOCK, "a value fits a block");
+
+/* A PUT whose value is on its way, into the block of its message. Its number is that of the READ. */
+struct pending {
+    bw_link_id link;
+    bw_block block; /* addr is 0: there is no PUT */
+    struct message message;
+};
 
 struct server {
     bw_device *device;
     bw_pd *pd;
     bw_region *region, *messages;
-    bw_region_info table;
+    bw_region_info table, blocks;
     bw_slab *slab;
     bw_link_set *set;
+    struct pending pending[BLOCKS];
 };
 
 /* Whether to be slow in the middle of a write, so that READs do come there. */
 static int dawdle;
 
 /* Writes an entry. A client that reads it meanwhile sees a checksum that does not fit. */
-static enum answer store_entry(struct entry *table, const struct message *message)
+static enum answer store_entry(struct entry *table, const struct message *message, const void *value)
 {
     enum { HALF = sizeof(struct entry) / 2 };
     struct entry *entry = NULL;
 
-    /* What a peer sends is checked before it is used. */
-    if (message->length > VALUE_MAX || message->key[0] == '\0' ||
-        memchr(message->key, '\0', sizeof message->key) == NULL) {
-        return REFUSED;
-    }
     for (size_t probe = 0; probe < PROBES && entry == NULL; probe++) {
         struct entry *here = &table[place_of(message->key, ENTRIES, probe)];
         if (here->version == 0 || strcmp(here->key, message->key) == 0) {
@@ -122,7 +133,7 @@ static enum answer store_entry(struct entry *table, const struct message *messag
     }
     struct entry next = {.version = entry->version + 1, .length = message->length};
     memcpy(next.key, message->key, sizeof next.key);
-    memcpy(next.value, message->value, message->length);
+    memcpy(next.value, value, message->length);
     next.checksum = checksum_of(&next);
     memcpy(entry, &next, HALF);
     if (dawdle) {
@@ -149,7 +160,8 @@ static bw_region *make_region(bw_pd *pd, uint64_t length, uint32_t access)
 static struct server server_create(const char *device)
 {
     const bw_slab_class blocks = {BLOCK, BLOCKS};
-    struct server server = {.table = {.size = sizeof(bw_region_info)}};
+    struct server server = {.table = {.size = sizeof(bw_region_info)},
+                            .blocks = {.size = sizeof(bw_region_info)}};
     bw_link_set_init init;
     uint64_t bytes;
 
@@ -160,6 +172,7 @@ static struct server server_create(const char *device)
     CHECK(bw_region_query(server.region, &server.table));
     CHECK(bw_slab_bytes(&blocks, 1, &bytes));
     server.messages = make_region(server.pd, bytes, BW_ACCESS_LOCAL_WRITE);
+    CHECK(bw_region_query(server.messages, &server.blocks));
     CHECK(bw_slab_create(server.messages, &blocks, 1, &server.slab));
     CHECK(bw_link_set_init_default(&init, sizeof init));
     init.links = CLIENTS_MAX;
@@ -188,25 +201,74 @@ static void welcome(struct server *server, bw_tcp_conn *conn)
     CHECK(bw_tcp_conn_destroy(conn));
 }
 
+/* Answers, and gives the value's memory back. A client that is just going, or takes no answers, hears nothing: its
+ * link ends its request. */
+static void reply(struct server *server, bw_link_id link, uint32_t rkey, uint32_t answer)
+{
+    const bw_sge sge = {.addr = (uint64_t)(uintptr_t)&answer, .length = sizeof answer};
+    const bw_send_wr wr = {
+        .sg_list = &sge,
+        .num_sge = 1,
+        .opcode = BW_WR_SEND_WITH_INV,
+        .send_flags = BW_SEND_SIGNALED | BW_SEND_INLINE,
+        .invalidate_rkey = rkey,
+    };
+    const bw_send_wr *bad;
+
+    (void)bw_link_set_post_send(server->set, link, &wr, 1, BW_REPLAY_NEVER, &bad);
+}
+
+/* What a peer sends is checked before it is used. */
+static int is_put(const struct message *message)
+{
+    return message->what == PUT && message->length >= 1 && message->length <= VALUE_MAX &&
+           message->key[0] != '\0' && memchr(message->key, '\0', sizeof message->key) != NULL;
+}
+
 static void serve_message(struct server *server, const bw_link_set_wc *one)
 {
     const bw_block block = {.addr = one->wc.wr_id};
+    uint32_t at = 0;
     struct message message = {0};
-    uint32_t answer;
 
     /* Longer data fits the block, and is no message. */
-    if (one->wc.byte_len <= sizeof message) {
-        memcpy(&message, (const void *)(uintptr_t)block.addr, one->wc.byte_len);
+    if (one->wc.byte_len == sizeof message) {
+        memcpy(&message, (const void *)(uintptr_t)block.addr, sizeof message);
+    }
+    if (is_put(&message)) {
+        const bw_sge to = {.addr = block.addr, .length = message.length, .lkey = server->blocks.lkey};
+
+        /* Each has a block of its own, so there is a place. */
+        while (server->pending[at].block.addr != 0) {
+            at++;
+        }
+        server->pending[at] = (struct pending){one->link, block, message};
+        if (bw_link_set_post_read(server->set, one->link, at, &to, message.addr, message.rkey,
+                                  BW_SEND_SIGNALED, BW_REPLAY_NEVER) == BW_OK) {
+            CHECK(bw_link_set_ring_sq(server->set, one->link));
+            return;
+        }
+        server->pending[at].block.addr = 0;
+    } else {
+        reply(server, one->link, message.rkey, REFUSED);
     }
     /* The place for a further message. */
     CHECK(bw_slab_return(server->slab, &block));
-    answer = message.what == PUT ? store_entry((void *)(uintptr_t)server->table.addr, &message)
-                                 : REFUSED;
-    /* It cannot be posted to a client that is just going, or takes no answers: that one hears nothing of it. */
-    if (bw_link_set_post_send_inline(server->set, one->link, 0, &answer, sizeof answer,
-                                     BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE) == BW_OK) {
-        CHECK(bw_link_set_ring_sq(server->set, one->link));
+}
+
+/* A value has come, or does not come. */
+static void serve_value(struct server *server, const bw_link_set_wc *one)
+{
+    struct pending *put = &server->pending[one->wc.wr_id];
+    const bw_block block = put->block;
+
+    if (one->wc.outcome == BW_OUTCOME_EXECUTED) {
+        reply(server, put->link, put->message.rkey,
+              store_entry((void *)(uintptr_t)server->table.addr, &put->message,
+                          (const void *)(uintptr_t)block.addr));
     }
+    put->block.addr = 0;
+    CHECK(bw_slab_return(server->slab, &block));
 }
 
 /* Removes a client that is gone. */
@@ -252,6 +314,8 @@ static void serve(const char *device, bw_tcp_listener *listener, uint32_t client
         for (int at = 0; at < count; at++) {
             if (wcs[at].wc.opcode & BW_WC_RECV) {
                 serve_message(&server, &wcs[at]);
+            } else if (wcs[at].wc.opcode == BW_WC_RDMA_READ) {
+                serve_value(&server, &wcs[at]);
             }
         }
         while (CHECK(bw_link_set_next_change(server.set, &link, &state)) == 1) {
@@ -272,9 +336,9 @@ static void serve(const char *device, bw_tcp_listener *listener, uint32_t client
 
 /* ---- a client ---- */
 
-/* Its memory: an entry that was read, a message to send, the answer to it. */
-enum { ENTRY_AT = 0, MESSAGE_AT = 256, ANSWER_AT = 512, CLIENT_BYTES = 1024 };
-enum { READ = 1, SENT = 2, ANSWERED = 3 };
+/* Its memory: an entry that was read, a value to be stored, the server's answer. */
+enum { ENTRY_AT = 0, VALUE_AT = 256, ANSWER_AT = 512, CLIENT_BYTES = 1024 };
+enum { READ = 1, PUTS = 2, ANSWERED = 3 };
 
 struct store {
     bw_device *device;
@@ -329,8 +393,9 @@ static void store_ready(struct store *store)
     }
 }
 
-/* Waits until these requests are reported. 0 if one was not executed, or that is not known. */
-static int store_wait(struct store *store, unsigned wanted)
+/* Waits until these requests are reported. The outcome of the first that was not executed, or of which that is
+ * not known. */
+static uint32_t store_wait(struct store *store, unsigned wanted)
 {
     uint64_t limit = now_ms() + SOON;
     bw_link_wc wc;
@@ -340,11 +405,11 @@ static int store_wait(struct store *store, unsigned wanted)
             continue;
         }
         if (wc.outcome != BW_OUTCOME_EXECUTED) {
-            return 0;
+            return wc.outcome;
         }
         wanted &= ~(1u << wc.wr_id);
     }
-    return 1;
+    return BW_OUTCOME_EXECUTED;
 }
 
 static struct store store_open(const char *device, const char *host, uint32_t port)
@@ -352,15 +417,20 @@ static struct store store_open(const char *device, const char *host, uint32_t po
     struct store store = {.memory = {.size = sizeof(bw_region_info)},
                           .table = {.size = sizeof(bw_link_info)}};
     bw_connect_attr connect;
+    bw_qp_init_attr qp;
     bw_link_init init;
     bw_tcp_conn *conn;
 
     CHECK(bw_tcp_connect(host, port, SOON, &conn));
     CHECK(bw_device_open(device, &store.device));
     CHECK(bw_pd_create(store.device, &store.pd));
-    store.region = make_region(store.pd, CLIENT_BYTES, BW_ACCESS_LOCAL_WRITE);
+    store.region = make_region(store.pd, CLIENT_BYTES, BW_ACCESS_LOCAL_WRITE | BW_ACCESS_MW_BIND);
     CHECK(bw_region_query(store.region, &store.memory));
     link_attr(&init, &connect);
+    /* A message with a grant is inline. */
+    CHECK(bw_qp_init_attr_default(&qp, sizeof qp));
+    qp.max_inline_data = sizeof(struct message);
+    init.qp = &qp;
     CHECK(bw_link_create(store.pd, &init, conn, &store.link));
     CHECK(bw_tcp_conn_destroy(conn));
     store_ready(&store);
@@ -372,21 +442,28 @@ static struct store store_open(const char *device, const char *host, uint32_t po
     return store;
 }
 
-/* Sends a message, and waits for the answer; 0 if it is not known what became of it. */
-static uint32_t ask(struct store *store, const struct message *message)
+/* Sends a message, lends the server the value, and waits for the answer; 0 if it is not known what became of it. */
+static uint32_t ask(struct store *store, struct message *message, const void *value)
 {
-    bw_sge data = store_sge(store, MESSAGE_AT, sizeof *message);
+    bw_sge lent = store_sge(store, VALUE_AT, message->length);
     bw_sge place = store_sge(store, ANSWER_AT, sizeof(uint32_t));
-    uint32_t answer = 0;
+    uint32_t answer = 0, outcome;
 
-    memcpy(store_at(store, MESSAGE_AT), message, sizeof *message);
+    memcpy(store_at(store, VALUE_AT), value, message->length);
+    message->addr = lent.addr;
     store_ready(store);
     CHECK(bw_link_post_recv_one(store->link, ANSWERED, &place));
     CHECK(bw_link_ring_rq(store->link));
-    CHECK(bw_link_post_send_one(store->link, SENT, &data, BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
-    CHECK(bw_link_ring_sq(store->link));
-    /* The message's outcome and the answer come in either order. */
-    if (store_wait(store, 1u << SENT | 1u << ANSWERED)) {
+    do {
+        store_ready(store);
+        CHECK(bw_link_post_send_grant(store->link, PUTS, &lent, BW_ACCESS_REMOTE_READ, message,
+                                      sizeof *message, offsetof(struct message, rkey), 0));
+        CHECK(bw_link_ring_sq(store->link));
+        /* The answer, which ends the exchange, is reported before the request. */
+        outcome = store_wait(store, 1u << PUTS | 1u << ANSWERED);
+        /* A connection that failed before the server had the message: another key is needed, not another value. */
+    } while (outcome == BW_OUTCOME_NOT_EXECUTED);
+    if (outcome == BW_OUTCOME_EXECUTED) {
         memcpy(&answer, store_at(store, ANSWER_AT), sizeof answer);
     }
     return answer;
@@ -399,12 +476,11 @@ static const char *store_put(struct store *store, const char *key, const void *v
     struct message message = {.what = PUT, .length = length};
     uint32_t answer;
 
-    if (strlen(key) > KEY_MAX || *key == '\0' || length > VALUE_MAX) {
-        return "keys have 1 to 47 bytes, values up to 184";
+    if (strlen(key) > KEY_MAX || *key == '\0' || length == 0 || length > VALUE_MAX) {
+        return "keys have 1 to 47 bytes, values 1 to 184";
     }
     memcpy(message.key, key, strlen(key));
-    memcpy(message.value, value, length);
-    answer = ask(store, &message);
+    answer = ask(store, &message, value);
     return answer == STORED    ? NULL
            : answer == FULL    ? "the table is full"
            : answer == REFUSED ? "refused"
@@ -425,7 +501,7 @@ static int store_get(struct store *store, const char *key, void *value)
         CHECK(bw_link_post_read(store->link, READ, &place, at, store->table.peer_rkey,
                                 BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
         CHECK(bw_link_ring_sq(store->link));
-        if (!store_wait(store, 1u << READ)) {
+        if (store_wait(store, 1u << READ) != BW_OUTCOME_EXECUTED) {
             continue; /* a READ may be repeated */
         }
         memcpy(&entry, store_at(store, ENTRY_AT), sizeof entry);
