@@ -204,7 +204,13 @@ through() {
 	"$@"
 	wait $fio
 	wait $copy
-	echo "report: nvmf: $name: all verified; the longest request took $(longest) ms"
+	took=$(longest)
+	echo "report: nvmf: $name: all verified; the longest request took $took ms"
+	# Far more than a recovery takes: the target's log and the kernel's have the reason.
+	[ "$took" -lt 20000 ] || {
+		tail -n 100 $work/target.log
+		dmesg | tail -n 100
+	}
 }
 
 killed() {

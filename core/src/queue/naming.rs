@@ -151,7 +151,7 @@ mod tests {
         // Few numbers, most of which fall on the same places.
         let all: Vec<_> = (0..40).map(|i| queues(i / 8 * 64 + i % 8 * 2)).collect();
         let mut model = BTreeMap::new();
-        for round in 0..if cfg!(miri) { 40 } else { 4000_usize } {
+        for round in 0..if cfg!(miri) { 15 } else { 4000_usize } {
             let queues = &all[random.below(all.len())];
             let number = queues.qp_num().expect("has one");
             match model.get(&number) {

@@ -202,7 +202,7 @@ fn random_use_loses_and_doubles_nothing() {
     let mut cache = slab.cache(64).expect("class");
     let mut out: HashMap<u64, Block<'_>> = HashMap::new();
     let mut random = Random(1);
-    for step in 0..if cfg!(miri) { 500 } else { 100_000 } {
+    for step in 0..if cfg!(miri) { 150 } else { 100_000 } {
         let any = out.keys().nth(random.below(out.len().max(1))).copied();
         match random.below(5) {
             0 => drop(any.and_then(|addr| out.remove(&addr))),
@@ -228,7 +228,7 @@ fn random_use_loses_and_doubles_nothing() {
 #[test]
 fn threads_share_it() {
     let slab = slab();
-    let rounds = if cfg!(miri) { 50 } else { 50_000 };
+    let rounds = if cfg!(miri) { 15 } else { 50_000 };
     std::thread::scope(|scope| {
         let (give, got) = std::sync::mpsc::channel::<Block<'_>>();
         scope.spawn(|| got.into_iter().for_each(drop));

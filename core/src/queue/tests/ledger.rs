@@ -86,7 +86,7 @@ impl Poster {
 #[test]
 fn nothing_is_in_flight_before_the_first_post() {
     let poster = Poster::new(8);
-    for counter in (0..=u16::MAX).step_by(if cfg!(miri) { 99 } else { 1 }) {
+    for counter in (0..=u16::MAX).step_by(if cfg!(miri) { 499 } else { 1 }) {
         assert_eq!(poster.locate(counter), None);
     }
     // SAFETY: this is the only poller.
@@ -211,7 +211,7 @@ fn blocks_that_are_passed_over_come_back() {
         let mut poster = Poster::new(32);
         // The flag says whether the request has a block.
         let mut flying: VecDeque<(u32, u8, bool)> = VecDeque::new();
-        for _ in 0..if cfg!(miri) { 60 } else { 3000 } {
+        for _ in 0..if cfg!(miri) { 20 } else { 3000 } {
             let slots = 1 + random.below(4) as u8;
             let used: u8 = flying.iter().map(|(_, slots, _)| slots).sum();
             if used + slots <= 32 {
@@ -251,7 +251,7 @@ fn exactly_what_is_in_flight_is_found() {
         assert_eq!(poster.ledger.in_flight(), 0);
         let mut flying: VecDeque<(u32, u8)> = VecDeque::new();
         let mut used = 0;
-        for _ in 0..if cfg!(miri) { 12 } else { 3000 } {
+        for _ in 0..if cfg!(miri) { 6 } else { 3000 } {
             let slots = 1 + random.below(4) as u8;
             if random.below(2) == 0 && used + slots <= 32 {
                 flying.push_back((poster.post(slots), slots));

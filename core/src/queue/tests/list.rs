@@ -68,7 +68,7 @@ fn staged(queue: &mut Queue) -> Staged {
 fn a_list_is_staged_as_its_requests_one_by_one() {
     let (mut one_by_one, mut listed) = (Queue::new(7), Queue::new(7));
     let mut random = Random(1);
-    let rounds = if cfg!(miri) { 20 } else { 300 };
+    let rounds = if cfg!(miri) { 6 } else { 300 };
     for round in 0..rounds {
         let list: Vec<_> = (0..random.below(12))
             .map(|at| Wr::random(&mut random, round << 8 | at as u64))

@@ -129,7 +129,7 @@ fn receives_are_given_back_each() {
 /// however much of it is reserved.
 #[test]
 fn posts_of_the_program_do_not_overrun() {
-    let polls = if cfg!(miri) { 100 } else { 1000 };
+    let polls = if cfg!(miri) { 30 } else { 1000 };
     for count in [8, 16, 32, 64] {
         for reserve in [true, false] {
             let mut a = qp(1);

@@ -99,7 +99,7 @@ fn they_are_reported_as_all_others() {
     for cqe_size in [64, 128] {
         let mut random = Random(7);
         let (mut one, mut other) = (world(cqe_size), world(cqe_size));
-        for round in 0..if cfg!(miri) { 100 } else { 5000 } {
+        for round in 0..if cfg!(miri) { 25 } else { 5000 } {
             // Enough blocks for a round.
             for _ in 0..1 + random.below(4) {
                 let what = random.below(7);
