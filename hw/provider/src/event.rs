@@ -3,6 +3,7 @@
 mod bell;
 mod context;
 mod element;
+mod epoll;
 mod fd;
 mod mailboxes;
 mod queue;
@@ -14,6 +15,7 @@ pub use bell::Bell;
 pub use bellwire_core::event::{ElementKind, EventType};
 pub use context::{AsyncQueue, Contexts};
 pub use element::Element;
+pub use epoll::epoll_wait;
 pub use fd::{set_nonblocking, wait};
 pub use mailboxes::Mailboxes;
 pub use queue::{EventQueue, Got, KernelEvents};

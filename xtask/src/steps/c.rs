@@ -259,8 +259,7 @@ impl<'a> Bench<'a> {
                 false => "full",
             };
             let mut valgrind = command(&format!(
-                "valgrind --quiet --fair-sched=try --error-exitcode=99 --leak-check={leaks} \
-                 --suppressions=xtask/valgrind.supp",
+                "valgrind --quiet --fair-sched=try --error-exitcode=99 --leak-check={leaks}",
             ));
             valgrind.arg(&program).args(args(source));
             run.command(&mut limited(&valgrind, PROGRAM_LIMIT));
@@ -287,19 +286,10 @@ impl<'a> Bench<'a> {
     fn with_nvmf(&self, prefix: &Path, run: &mut Run) -> Result<()> {
         let sanitizers = "-DCMAKE_C_FLAGS=-fsanitize=address,undefined -fno-sanitize-recover=all";
         let [gcc, clang] = COMPILERS.map(|(cc, _)| format!("-DCMAKE_C_COMPILER={cc}"));
-        let valgrind = format!(
-            "valgrind --quiet --fair-sched=try --error-exitcode=99 --leak-check=full \
-             --suppressions={}",
-            env::current_dir()?.join("xtask/valgrind.supp").display()
-        );
+        let valgrind = "valgrind --quiet --fair-sched=try --error-exitcode=99 --leak-check=full";
         // Valgrind takes seconds to start each of its programs. What waits for deadlines does so once.
         for (name, options, wrapper, parts) in [
-            (
-                "nvmf-gcc",
-                vec![gcc.clone()],
-                valgrind.as_str(),
-                "hosts file",
-            ),
+            ("nvmf-gcc", vec![gcc.clone()], valgrind, "hosts file"),
             (
                 "nvmf-clang",
                 vec![clang],

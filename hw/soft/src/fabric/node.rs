@@ -16,13 +16,14 @@ use super::{ACQUAINTED, MAX_NODES, Owner};
 use crate::error::Error;
 use crate::process::began_here;
 use bellwire_memory::fork::Fd;
+use bellwire_provider::event::epoll_wait;
 use bellwire_provider::pinned::with_room;
 use bellwire_provider::quiesce::Barriers;
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -403,17 +404,13 @@ impl Node {
             true => bound.into_iter().chain(due).min(),
             false => Some(Duration::ZERO),
         };
-        let bound = bound.map(|bound| Timespec {
-            tv_sec: bound.as_secs() as i64,
-            tv_nsec: bound.subsec_nanos().into(),
-        });
-        let mut ready = Vec::with_capacity(AT_ONCE);
+        let mut room = [const { MaybeUninit::uninit() }; AT_ONCE];
         // Interrupted: the caller calls again.
-        if epoll::wait(&self.epoll, spare_capacity(&mut ready), bound.as_ref()).is_err() {
+        let Ok(ready) = epoll_wait(self.epoll.as_fd(), &mut room, bound) else {
             return woken;
-        }
+        };
         let now = Instant::now();
-        for event in &ready {
+        for event in &*ready {
             match event.data.u64() {
                 WAKE => {
                     let _drained = rustix::io::read(&self.wake, &mut [0; 8]);

@@ -5,12 +5,14 @@ use super::super::wake::watch;
 use crate::error::Error;
 use crate::event::Bell;
 use crate::pinned::{defaults, with_room};
-use rustix::event::{Timespec, epoll};
+use bellwire_provider::event::epoll_wait;
+use rustix::event::epoll;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 /// Descriptors asked about in one check, at most: the rest is found by the next.
 const AT_ONCE: usize = 64;
@@ -140,10 +142,9 @@ impl Attention {
         if self.watched == 0 {
             return;
         }
-        let at_once = Timespec::default();
         let mut events = [const { MaybeUninit::uninit() }; AT_ONCE];
         // What an interrupted call would have found is found by the next.
-        if let Ok((events, _)) = epoll::wait(&self.descriptors, &mut events[..], Some(&at_once)) {
+        if let Ok(events) = epoll_wait(self.fd(), &mut events, Some(Duration::ZERO)) {
             for event in events {
                 each(event.data.u64() as u32);
             }

@@ -24,16 +24,17 @@ use crate::event::{Bell, Timer};
 use crate::memory::fork::Fd;
 use crate::pinned::{room_in, room_in_queue};
 use bellwire_core::fault::CmEvent;
+use bellwire_provider::event::epoll_wait;
 use bellwire_soft::{Listener, Owner};
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io::ErrorKind;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Keys of the channel's own descriptors.
 const WAKE: u64 = 0;
@@ -291,18 +292,18 @@ impl Hub {
     /// Handles everything that is ready. Returns `false` if nothing was.
     pub fn attend(&self, state: &mut State, device: &Device, scope: &str) -> Result<bool, Error> {
         const AT_A_TIME: usize = 32;
-        let mut ready = Vec::with_capacity(AT_A_TIME);
-        let at_once = Timespec::default();
-        match epoll::wait(&self.epoll, spare_capacity(&mut ready), Some(&at_once)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(failed("look at an event channel")(error)),
-        }
+        let mut room = [const { MaybeUninit::uninit() }; AT_A_TIME];
+        let ready = match epoll_wait(self.epoll.as_fd(), &mut room, Some(Duration::ZERO)) {
+            Ok(ready) => ready,
+            Err(error) if error.kind() == ErrorKind::Interrupted => &mut [],
+            Err(error) => return Err(Error::io("look at an event channel", error)),
+        };
         // Requests come before other messages: they were sent earlier.
         let listens = |event: &epoll::Event| {
             (state.ids.get(&event.data.u64())).is_some_and(|entry| entry.stage == Stage::Listening)
         };
         ready.sort_by_key(|event| !listens(event));
-        for event in &ready {
+        for event in &*ready {
             match event.data.u64() {
                 WAKE => self.settle(state),
                 TIMER => {
