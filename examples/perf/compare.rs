@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// What is compared of a document.
+/// The fields of a document that are compared.
 #[derive(Debug, Deserialize)]
 struct Document {
     schema: u32,

@@ -20,12 +20,13 @@ use std::fs;
 mod scenarios;
 
 pub const AREA: Area = Area {
-    roles: &[("limited", play)],
+    roles: &[("limited", play), ("small stack", on_small_stacks)],
     tests: &[
         ("limits::descriptors", || walk("RLIMIT_NOFILE")),
         ("limits::address_space", || walk("RLIMIT_AS")),
         ("limits::threads", || walk("RLIMIT_NPROC")),
         ("limits::locked_memory", || walk("RLIMIT_MEMLOCK")),
+        ("limits::small_stacks", small_stacks),
     ],
 };
 
@@ -141,6 +142,34 @@ fn walk(name: &str) {
         child.end();
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The stack that every call can do with, in bytes: docs/platforms.md. Code that is not optimized takes more.
+const STACK: usize = if cfg!(debug_assertions) {
+    256 << 10
+} else {
+    48 << 10
+};
+
+/// A process whose stack is too small gets a signal.
+fn small_stacks() {
+    let home = Home::new(&fabric_name());
+    let mut child = Child::start("small stack", "small stack".to_owned(), &home.0);
+    for (what, _) in SCENARIOS {
+        assert_eq!(child.hear("done"), json!(what));
+    }
+    child.end();
+}
+
+fn on_small_stacks() {
+    let parent = Parent::start();
+    for (what, scenario) in SCENARIOS {
+        let thread = std::thread::Builder::new().stack_size(STACK);
+        let done = thread.spawn(scenario).expect("a thread").join();
+        done.expect("no panic").expect("no limit");
+        parent.say("done", json!(what));
+    }
+    parent.wait_for_end();
 }
 
 /// Plays the role.

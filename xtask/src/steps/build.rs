@@ -52,17 +52,6 @@ pub fn no_std(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// Checks the library for another C library and a 32-bit processor at once.
-pub fn targets(_: &Workspace) -> Result<Run> {
-    tools::rust_target(tools::MUSL_32).need()?;
-    let mut run = Run::default();
-    run.command(&mut command(&format!(
-        "cargo check -p bellwire --target {}",
-        tools::MUSL_32
-    )));
-    Ok(run)
-}
-
 /// The package of the benches that Valgrind counts by; those of all others measure time.
 const COUNTS: &str = "bellwire-counts";
 

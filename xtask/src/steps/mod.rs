@@ -14,6 +14,7 @@ mod publish;
 mod schedule;
 mod style;
 mod sys;
+mod targets;
 mod tests;
 mod tools;
 mod vm;
@@ -250,8 +251,8 @@ const STEPS: [Step; 34] = [
         .company(Company::Patient),
     step(
         "targets",
-        "the library for musl and for 32 bits",
-        build::targets,
+        "the library for musl, for 32 bits, and for big-endian processors",
+        targets::targets,
     )
     .builds(&["debug"])
     .company(Company::Patient),

@@ -20,7 +20,7 @@ use crate::{
 
 /// Debian packages that building and testing needs. This, [`AARCH64`], [`BARE`], [`UVERBS`], [`GUEST`],
 /// [`GUEST_AARCH64`], [`NVMF`], [`NVMF_GUEST`] and [`RDMA_SYS`] are the places that name them.
-const APT: [&str; 13] = [
+const APT: [&str; 15] = [
     "bubblewrap",
     "clang",
     "cmake",
@@ -31,6 +31,8 @@ const APT: [&str; 13] = [
     "libclang-dev",
     "libibverbs-dev",
     "librdmacm-dev",
+    "liburing-dev",
+    "libuv1-dev",
     "pkg-config",
     "strace",
     "valgrind",
@@ -104,6 +106,9 @@ pub const BARE_AARCH64: &str = "aarch64-unknown-none";
 
 /// A target with another C library than GNU's, and with 32-bit pointers and numbers of the system.
 pub const MUSL_32: &str = "i686-unknown-linux-musl";
+
+/// The other order of bytes.
+pub const BIG_ENDIAN: &str = "s390x-unknown-linux-gnu";
 
 /// Something that rustup or cargo installs.
 pub struct Tool {
@@ -307,7 +312,7 @@ fn disk_space() -> Option<String> {
 fn parts(workspace: &Workspace) -> Result<Vec<Tool>> {
     let mut parts = vec![rustfmt(), clippy()];
     parts.extend(bare_targets());
-    parts.extend([aarch64::TARGET, MUSL_32].map(rust_target));
+    parts.extend([aarch64::TARGET, MUSL_32, BIG_ENDIAN].map(rust_target));
     parts.push(oldest_rust(workspace)?);
     parts.extend(for_miri());
     Ok(parts)
