@@ -5,7 +5,7 @@ use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::link::{Link, LinkInit, LinkState, pair};
 use bellwire::memory::Mapping;
 use bellwire::soft::{Fault, Script, Trigger};
-use bellwire::wqe::RdmaWrite;
+use bellwire::wqe::{RdmaWrite, Send};
 use bellwire::wr::{Remote, SendFlags};
 use bellwire::{AccessFlags, Device, Region};
 use std::time::Duration;
@@ -73,5 +73,17 @@ pub fn run() -> Result {
     }
     assert_eq!(outcomes, [(4, Outcome::Done)]);
     // ANCHOR_END: inject
+
+    outcomes.clear();
+    // ANCHOR: cancel
+    // The peer has posted no receive, so the message waits.
+    primary.post_inline(5, Send {}, b"hello", signaled, Replay::IfSafe)?;
+    primary.ring();
+    primary.cancel(5)?;
+    while outcomes.is_empty() {
+        poll(&mut primary, &mut outcomes);
+    }
+    assert_eq!(outcomes, [(5, Outcome::NotExecuted)]);
+    // ANCHOR_END: cancel
     Ok(())
 }
