@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn both_views_find_the_same() {
         let mut random = Random(7);
-        for _ in 0..if cfg!(miri) { 300 } else { 100_000 } {
+        for _ in 0..if cfg!(miri) { 50 } else { 100_000 } {
             let mut memory = Ring(from_fn(|_| random.next() as u8));
             let counter = random.next() as u32;
             let start = (counter & 3) as usize * BASIC_BLOCK;
