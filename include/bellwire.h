@@ -74,7 +74,7 @@
  * set-up calls, which may do all of that.
  *
  * Handles. Devices, protection domains, memory, slabs and their caches, queues, address handles,
- * channels, ids, events, listeners, connectors, connections and links are pointers to opaque
+ * channels, ids, events, listeners, connectors, connections, links and monitors are pointers to opaque
  * structs. A function that creates one writes its handle to the last argument, or NULL when it
  * fails. The handle belongs to the caller until it is passed to the function that destroys it; each
  * kind has one. An object that others use cannot be destroyed: the result is BW_EBUSY, and nothing
@@ -253,6 +253,15 @@
 
 // Entries of `bw_link_counters.faults`: more than there are scopes, so that scopes can be added.
 #define BW_SCOPE_MAX 16
+
+// Entries of `bw_queue_counters.requests` and `bytes`.
+#define BW_OPERATION_MAX 16
+
+// The entry of BW_WR_NOP there; each other operation has the entry of its number.
+#define BW_OPERATION_NOP 15
+
+// A counter that nothing counts.
+#define BW_COUNTER_UNKNOWN UINT64_MAX
 
 // The port space of an id (`rdma_port_space`).
 typedef enum bw_port_space {
@@ -1136,6 +1145,18 @@ typedef enum bw_link_state {
     BW_LINK_GAVE_UP = 4,
 } bw_link_state;
 
+// How urgent a record of the log is.
+typedef enum bw_log_level {
+    // A link could not be recovered.
+    BW_LOG_ERROR = 1,
+    // A fault of a link; a link that works again, but not as before; a peer that is refused.
+    BW_LOG_WARN = 2,
+    // A device is opened, a connection is made, a link has recovered or was closed.
+    BW_LOG_INFO = 3,
+    // A set-up call fails. It returns the same text by `bw_last_error`.
+    BW_LOG_DEBUG = 4,
+} bw_log_level;
+
 // What became of a call that cancels a request.
 typedef enum bw_cancel {
     // The request is taken back, at once or at its deadline. Polls report it, once.
@@ -1194,6 +1215,9 @@ typedef struct bw_link_set bw_link_set;
 
 // Accepts the links that connectors create.
 typedef struct bw_listener bw_listener;
+
+// Reads the counters of a queue pair, a link or a set, from any thread.
+typedef struct bw_monitor bw_monitor;
 
 // Memory of the program that is registered with a device.
 typedef struct bw_mr bw_mr;
@@ -2226,7 +2250,7 @@ typedef struct bw_link_info {
 } bw_link_info;
 
 // Counters of a link. Requests that succeed at once are not counted, because that would slow the data
-// path.
+// path: `bw_queue_counters` has what was posted.
 typedef struct bw_link_counters {
     // `sizeof(bw_link_counters)`.
     uint32_t size;
@@ -2362,6 +2386,59 @@ typedef struct bw_wait {
     // at only before sleeping, so a busy program looks at them itself from time to time.
     const int *fds;
 } bw_wait;
+
+// Called with a record of the log: its `bw_log_level`, and one line of text without the level. The text is
+// valid during the call.
+typedef void (*bw_log_fn)(void *context, uint32_t level, const char *text);
+
+// What was posted to the queues of a queue pair, and what is in flight there. Of a link those of all its
+// connections, of a set those of all its links: requests of removed links stay in the sums.
+typedef struct bw_queue_counters {
+    // `sizeof(bw_queue_counters)`.
+    uint32_t size;
+    // 0.
+    uint32_t reserved;
+    // Requests that were posted since the first monitor was created, by `bw_wr_opcode`; NOP has the entry
+    // BW_OPERATION_NOP. Requests that a link posts again count again, and its keep-alives count as
+    // BW_WR_RDMA_WRITE. They are counted when the queue reloads its limit, at the latest one lap of the
+    // ring behind the post; for a link and a set also by polls, and for a queue pair by `bw_qp_count`.
+    uint64_t requests[BW_OPERATION_MAX];
+    // Bytes that these requests send, or that a READ or an atomic brings. Bytes that were received are not
+    // counted.
+    uint64_t bytes[BW_OPERATION_MAX];
+    // Receives that were posted, counted like requests. Not those of a shared receive queue.
+    uint64_t receives;
+    // Basic blocks of 64 bytes that sends may occupy at once. Most requests take one.
+    uint64_t send_slots;
+    // Basic blocks of the sends that were rung and are not reported yet.
+    uint64_t sends_in_flight;
+    // Receives that may be posted at once; 0 with a shared receive queue.
+    uint64_t recv_slots;
+    // Receives that were rung and are not reported yet.
+    uint64_t receives_in_flight;
+    // Late completions of earlier lives of queues, which the completion queues of a link or a set have
+    // dropped; 0 of a queue pair, and of a link of a set.
+    uint64_t stale;
+    // Of a set: its links, ended ones included.
+    uint64_t links;
+    // Of a set: links that are BW_LINK_READY. Of a link: 1 if it is. Of a queue pair: 0.
+    uint64_t ready;
+    // Blocks of the shared receive queue that messages hold, of a set with `srq_max_held`.
+    uint64_t held;
+} bw_queue_counters;
+
+// Counters of a device, since it was opened, or since the driver of the kernel was loaded.
+// BW_COUNTER_UNKNOWN: nothing counts it.
+typedef struct bw_device_counters {
+    // `sizeof(bw_device_counters)`.
+    uint32_t size;
+    // 0.
+    uint32_t reserved;
+    // Times that a request of this device waited because the peer had no receive posted (an RNR NAK came).
+    uint64_t rnr_naks;
+    // Times that a request was sent again, or waited longer, because no acknowledgement came in time.
+    uint64_t retries;
+} bw_device_counters;
 
 // One step of a script: a fault, and its trigger.
 typedef struct bw_soft_step {
@@ -4744,11 +4821,13 @@ int bw_link_peer_addr(struct bw_link *link,
                       char *host,
                       uint32_t *port);
 
-// Returns the counters of a link. Set `counters->size` before the call.
+// Returns the counters of a link; `bw_link_monitor` lets other threads read them. Set `counters->size`
+// before the call.
 //
 // Errors: `BW_ERECOVERING` while a thread recovers it, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner.
-int bw_link_query_counters(const struct bw_link *link, struct bw_link_counters *counters);
+int bw_link_query_counters(const struct bw_link *link,
+                           struct bw_link_counters *counters);
 
 // Returns the descriptor on which messages of the peer arrive, 0 or more: readable when there is one.
 // For poll and epoll, along with `bw_device_async_fd`; it must not be read or closed.
@@ -5157,6 +5236,97 @@ int bw_link_set_wait_sized(struct bw_link_set *set,
 // Thread: any; the set has to exist, and its owner may be in a call.
 int bw_link_set_wake(const struct bw_link_set *set,
                      int awake);
+
+// Sets the hook that is called with each record of the log of this level (a `bw_log_level`), and of more
+// urgent ones; NULL: none is called. It replaces the hook that was set before. Posting, ringing and polling a link
+// that works log nothing.
+//
+// The hook runs on the thread on which the record arises: that of a set-up call or a poll, or the recovery
+// thread of a link. Several threads may call it at once. It is called under no lock of the library, and may
+// call the library, but not with the object that its thread is in a call on. A record that arises in the hook itself is
+// dropped. It must not throw, and must not end its thread.
+//
+// When this returns, no thread is in the hook that was replaced, unless the hook itself called this. So do
+// not call it with a lock held that the hook takes. A child of fork has no hook until it sets one.
+//
+// Errors: `BW_EINVAL` (no such level).
+// Thread: any.
+int bw_set_log_hook(uint32_t level,
+                    bw_log_fn hook,
+                    void *context);
+
+// Creates a monitor of a queue pair. With the first one, its requests are counted by operation: posting
+// takes no instruction more, and counting takes some for each request, once a lap of the ring.
+//
+// Owner: the caller, until `bw_monitor_destroy`. It may outlive the queue pair.
+// Errors: `BW_ESTATE` (the queue pair is on an id), `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_qp_monitor(struct bw_qp *qp,
+                  struct bw_monitor **monitor);
+
+// Brings what monitors of the queue pair read up to date: counts the requests and receives that were
+// posted so far.
+//
+// Errors: `BW_ESTATE` (the queue pair is on an id), `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_qp_count(struct bw_qp *qp);
+
+// Creates a monitor of a link, as `bw_qp_monitor` does of a queue pair. It stays with the link through
+// recoveries, also while a thread recovers the link.
+//
+// Owner: the caller, until `bw_monitor_destroy`. It may outlive the link, and has its last counters then.
+// Errors: `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_monitor(struct bw_link *link,
+                    struct bw_monitor **monitor);
+
+// Creates a monitor of a set: its counters are the sums over all links. With the first one, the requests
+// of all links are counted by operation.
+//
+// Owner: the caller, until `bw_monitor_destroy`. It may outlive the set.
+// Errors: `BW_ENULL`.
+// Thread: the set's owner.
+int bw_link_set_monitor(struct bw_link_set *set,
+                        struct bw_monitor **monitor);
+
+// Creates a monitor of a link of the set, as `bw_link_monitor` does.
+//
+// Owner: the caller, until `bw_monitor_destroy`. It may outlive the link and the set.
+// Errors: `BW_ENOLINK`, `BW_ENULL`.
+// Thread: the set's owner.
+int bw_link_set_monitor_link(struct bw_link_set *set, bw_link_id link, struct bw_monitor **monitor);
+
+// Reads what was posted and what is in flight. The counters are not read at one instant. While the counters of
+// a set are added up, a join or a removal of a link waits. Set `counters->size` before the call.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any, also while the owner uses the object.
+int bw_monitor_read_queues(const struct bw_monitor *monitor,
+                           struct bw_queue_counters *counters);
+
+// Reads faults, recoveries and outcomes of a link, or their sums over all links of a set, removed ones
+// included: `last_ns` and `longest_ns` are then the longest of any link. Set `counters->size` before the
+// call.
+//
+// Errors: `BW_EUNSUPPORTED` (it is a monitor of a queue pair), `BW_ENULL`, `BW_ESIZE`.
+// Thread: any, also while the owner uses the object.
+int bw_monitor_read_link(const struct bw_monitor *monitor,
+                         struct bw_link_counters *counters);
+
+// Destroys a monitor.
+//
+// Errors: `BW_ENULL`.
+// Thread: any; no other call on it may be under way or follow.
+int bw_monitor_destroy(struct bw_monitor *monitor);
+
+// Returns counters of a device: on a software device those of all its contexts in this process, on a
+// device of libibverbs those of all processes, as far as its driver has them in
+// `/sys/class/infiniband/DEVICE/ports/N/hw_counters`. Set `counters->size` before the call.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_device_query_counters(const struct bw_device *device,
+                             struct bw_device_counters *counters);
 
 // `bw_soft_inject` for steps of `size` bytes: injects the faults of the `num` steps of the array
 // `steps`. Steps that remain of earlier scripts stay. Steps with the same trigger are applied in

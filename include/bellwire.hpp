@@ -765,6 +765,24 @@ public:
     uint32_t rkey() const noexcept { return bw_mw_rkey(get()); }
 };
 
+/* Reads the counters of a queue pair, a link or a set, from any thread; made by their monitor(). */
+class monitor : public handle<bw_monitor, bw_monitor_destroy> {
+public:
+    using handle::handle;
+    bw_queue_counters queues() const
+    {
+        return detail::filled<bw_queue_counters>("bw_monitor_read_queues", [&](bw_queue_counters *to) {
+            return bw_monitor_read_queues(get(), to);
+        });
+    }
+    bw_link_counters counters() const
+    {
+        return detail::filled<bw_link_counters>("bw_monitor_read_link", [&](bw_link_counters *to) {
+            return bw_monitor_read_link(get(), to);
+        });
+    }
+};
+
 /* A queue pair. */
 class qp : public handle<bw_qp, bw_qp_destroy> {
 public:
@@ -775,6 +793,13 @@ public:
           }))
     {
     }
+    class monitor monitor()
+    {
+        return bellwire::monitor(detail::made<bw_monitor>(
+            "bw_qp_monitor", [&](bw_monitor **to) { return bw_qp_monitor(get(), to); }));
+    }
+    /* Brings what monitors read up to date. */
+    void count() { check(bw_qp_count(get()), "bw_qp_count"); }
 
     bw_endpoint endpoint()
     {
@@ -1150,6 +1175,11 @@ public:
             return bw_link_query_counters(get(), to);
         });
     }
+    class monitor monitor()
+    {
+        return bellwire::monitor(detail::made<bw_monitor>(
+            "bw_link_monitor", [&](bw_monitor **to) { return bw_link_monitor(get(), to); }));
+    }
     int exchange_fd() { return check(bw_link_exchange_fd(get()), "bw_link_exchange_fd"); }
     /* The hooks must not throw. */
     /* The peer's address and port. */
@@ -1409,6 +1439,16 @@ public:
         return detail::filled<bw_link_counters>("bw_link_set_query_counters", [&](bw_link_counters *to) {
             return bw_link_set_query_counters(get(), link, to);
         });
+    }
+    class monitor monitor()
+    {
+        return bellwire::monitor(detail::made<bw_monitor>(
+            "bw_link_set_monitor", [&](bw_monitor **to) { return bw_link_set_monitor(get(), to); }));
+    }
+    class monitor monitor(bw_link_id link)
+    {
+        return bellwire::monitor(detail::made<bw_monitor>(
+            "bw_link_set_monitor_link", [&](bw_monitor **to) { return bw_link_set_monitor_link(get(), link, to); }));
     }
     /* The peer's address and port, as bw_link_peer_addr() writes it. */
     std::pair<std::string, uint32_t> peer_addr(bw_link_id link)

@@ -182,6 +182,7 @@ const _: () = {
     any::<crate::cm::bw_cm_id>();
     any::<crate::slab::bw_slab>();
     any::<crate::link::cm::bw_connector>();
+    any::<crate::monitor::bw_monitor>();
     one::<crate::link::cm::bw_listener>();
     one::<crate::slab_cache::bw_slab_cache>();
     one::<crate::tcp::bw_tcp_conn>();

@@ -26,6 +26,7 @@ pub(super) use {
 
 use super::completion::Unfinished;
 use super::history::{Past, Standing};
+use super::tally::Tally;
 use crate::slab::Block;
 use crate::sync::{
     UnsafeCell,
@@ -48,6 +49,15 @@ struct Poster<'m> {
     /// block to return and are not looked at.
     behind_block: AtomicU32,
     capacity: u32,
+    /// Only the poster uses it.
+    counting: UnsafeCell<Counting<'m>>,
+}
+
+/// Where the poster counts requests, and the counter behind the last that it counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counting<'m> {
+    pub tally: Option<&'m Tally>,
+    pub counted: u32,
 }
 
 #[derive(Debug)]
@@ -111,6 +121,7 @@ impl<'m> Ledger<'m> {
                 side: Side::new(slots),
                 behind_block: AtomicU32::new(0),
                 capacity,
+                counting: UnsafeCell::new(Counting::default()),
             }),
             poller: CachePadded::new(Poller {
                 side: Side::new(slots),
@@ -147,6 +158,24 @@ impl<'m> Ledger<'m> {
     #[inline(always)]
     pub(super) fn slot(&self, counter: u32) -> Place<'m> {
         Place(self.poster.side.slot(counter))
+    }
+
+    /// How the poster counts requests.
+    ///
+    /// # Safety
+    /// The caller is the poster.
+    pub(super) unsafe fn counting(&self) -> Counting<'m> {
+        // SAFETY: the caller is the poster, and nobody else uses it.
+        self.poster.counting.with(|counting| unsafe { *counting })
+    }
+
+    /// Changes how the poster counts requests.
+    ///
+    /// # Safety
+    /// The caller is the poster.
+    pub(super) unsafe fn set_counting(&self, to: Counting<'m>) {
+        // SAFETY: the caller is the poster, and nobody else uses it.
+        (self.poster.counting).with_mut(|counting| unsafe { *counting = to });
     }
 
     /// Records a request that is staged at `counter`, at its place.

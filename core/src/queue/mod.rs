@@ -33,6 +33,7 @@ mod recv;
 mod send;
 mod srq;
 mod srq_device;
+mod tally;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -50,3 +51,4 @@ pub use recv::RecvQueue;
 pub use send::{SendQueue, SendQueueInit, SendRequest};
 pub use srq::{SharedRecvQueue, SrqLedger, SrqSlot};
 pub use srq_device::{Popped, SrqConsumer};
+pub use tally::{Posted, Tally};

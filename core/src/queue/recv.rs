@@ -2,8 +2,9 @@
 
 use super::completion::Unfinished;
 use super::error::Rejected;
-use super::ledger::{Ledger, Record};
+use super::ledger::{Counting, Ledger, Record};
 use super::life::Lives;
+use super::tally::Tally;
 use crate::port::{RecvDoorbell, StagedReceives};
 use crate::slab::Block;
 use crate::wqe::PostError;
@@ -25,6 +26,8 @@ pub struct RecvQueue<'m, D: RecvDoorbell> {
     last_sges: u32,
     limit: u32,
     refusal: Option<PostError>,
+    /// A reload of `limit` has more to do: posts are refused, or receives are counted.
+    reloads_slowly: bool,
     lives: Lives,
 }
 
@@ -46,6 +49,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
             last_sges: 0,
             limit: 0,
             refusal: Some(PostError::WrongState),
+            reloads_slowly: true,
             lives: Lives::default(),
         })
     }
@@ -86,12 +90,14 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         if self.refusal != Some(PostError::NoRecvQueue) {
             self.refusal = (!postable).then_some(PostError::WrongState);
         }
+        self.reloads_slowly = self.refusal.is_some() || self.counting().tally.is_some();
         self.limit = self.head;
     }
 
     /// Refuses every post from here on: the queue pair has no receive queue of its own.
     pub fn set_absent(&mut self) {
         self.refusal = Some(PostError::NoRecvQueue);
+        self.reloads_slowly = true;
         self.limit = self.head;
     }
 
@@ -124,16 +130,54 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     /// # Safety
     /// The requirements of [`clear`](Self::clear).
     pub unsafe fn abandon(&mut self, each: impl FnMut(Unfinished<'m>)) {
+        self.count();
         let end = self.head;
         // Nothing is left to ring.
         self.rung = end;
         self.set_postable(false);
         // SAFETY: `&mut self` makes this the poster; the caller guarantees that nobody polls.
         self.head = unsafe { self.ledger.clear(end, each) };
+        self.set_counting(Counting {
+            counted: self.head,
+            ..self.counting()
+        });
         self.lives.renew(end, self.head);
         self.rung = self.head;
         // Again, so that `limit` equals the new `head`.
         self.set_postable(false);
+    }
+
+    /// Counts receives in `tally` from the next post on, as [`SendQueue::count_into`](super::SendQueue::count_into)
+    /// counts requests.
+    pub fn count_into(&mut self, tally: &'m Tally) {
+        self.count();
+        self.set_counting(Counting {
+            tally: Some(tally),
+            counted: self.head,
+        });
+        self.reloads_slowly = true;
+    }
+
+    fn counting(&self) -> Counting<'m> {
+        // SAFETY: this is the only poster.
+        unsafe { self.ledger.counting() }
+    }
+
+    fn set_counting(&mut self, counting: Counting<'m>) {
+        // SAFETY: `&mut self` makes this the poster.
+        unsafe { self.ledger.set_counting(counting) };
+    }
+
+    /// Counts the receives that were posted since the last count, if receives are counted.
+    pub fn count(&mut self) {
+        let Counting { tally, counted } = self.counting();
+        if let Some(tally) = tally {
+            tally.receive(self.head.wrapping_sub(counted));
+            self.set_counting(Counting {
+                tally: Some(tally),
+                counted: self.head,
+            });
+        }
     }
 
     /// Returns the scatter/gather elements of a receive that was posted earlier, by its counter
@@ -206,9 +250,25 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self) -> Result<(), PostError> {
+        if self.reloads_slowly {
+            return self.refresh_slowly();
+        }
+        self.reload()
+    }
+
+    /// Checks again in a queue that refuses posts, or counts receives.
+    #[cold]
+    #[inline(never)]
+    fn refresh_slowly(&mut self) -> Result<(), PostError> {
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
+        self.count();
+        self.reload()
+    }
+
+    #[inline(always)]
+    fn reload(&mut self) -> Result<(), PostError> {
         self.limit = self.ledger.retired().wrapping_add(self.ledger.capacity());
         if self.limit == self.head {
             return Err(match self.doorbell.cq_failed() {

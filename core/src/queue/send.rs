@@ -1,5 +1,6 @@
 //! The posting side of a send queue.
 
+mod count;
 mod flags;
 mod list;
 mod repost;
@@ -76,6 +77,8 @@ pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
     /// post of that entry, and the one behind it, go through [`refresh`](Self::refresh).
     fence: Option<u32>,
     postable: bool,
+    /// A reload of `limit` has more to do: posts are refused, or requests are counted.
+    reloads_slowly: bool,
     lives: Lives,
     doorbell: D,
     transport: PhantomData<T>,
@@ -122,6 +125,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             unsignaled,
             fence: None,
             postable: false,
+            reloads_slowly: true,
             lives: Lives::default(),
             doorbell,
             transport: PhantomData,
@@ -212,6 +216,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// Allows or forbids posting. Call it at each change of the queue pair's state.
     pub fn set_postable(&mut self, postable: bool) {
         self.postable = postable;
+        self.reloads_slowly = !postable || self.counts();
         self.limit = self.head;
     }
 
@@ -258,9 +263,11 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         self.none_staged();
         self.unfence();
         self.set_postable(false);
+        self.count();
         let end = self.head;
         // SAFETY: `&mut self` makes this the poster; the caller guarantees that nobody polls.
         self.head = unsafe { self.ledger.clear(end, each) };
+        self.counted_up_to(self.head);
         self.lives.renew(end, self.head);
         // Again, so that `limit` equals the new `head`.
         self.set_postable(false);
@@ -431,9 +438,25 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self, blocks: u32) -> Result<(), PostError> {
+        if self.reloads_slowly {
+            return self.refresh_slowly(blocks);
+        }
+        self.reload(blocks)
+    }
+
+    /// Checks again in a queue that refuses posts, or counts requests.
+    #[cold]
+    #[inline(never)]
+    fn refresh_slowly(&mut self, blocks: u32) -> Result<(), PostError> {
         if !self.postable {
             return Err(PostError::WrongState);
         }
+        self.count();
+        self.reload(blocks)
+    }
+
+    #[inline(always)]
+    fn reload(&mut self, blocks: u32) -> Result<(), PostError> {
         self.limit = self.ledger.retired().wrapping_add(self.ledger.capacity());
         let room = self.has_room(blocks);
         match self.fence {

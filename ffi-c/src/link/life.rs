@@ -189,7 +189,7 @@ pub unsafe extern "C" fn bw_link_peer_addr(
 pub const BW_SCOPE_MAX: usize = 16;
 
 /// Counters of a link. Requests that succeed at once are not counted, because that would slow the data
-/// path.
+/// path: `bw_queue_counters` has what was posted.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_link_counters {
@@ -271,7 +271,8 @@ impl From<Counters> for bw_link_counters {
     }
 }
 
-/// Returns the counters of a link. Set `counters->size` before the call.
+/// Returns the counters of a link; `bw_link_monitor` lets other threads read them. Set `counters->size`
+/// before the call.
 ///
 /// Errors: `BW_ERECOVERING` while a thread recovers it, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the link's owner.

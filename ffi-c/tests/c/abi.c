@@ -284,6 +284,11 @@ SAME(offsetof(bw_link_info, held), 304);
 SAME(sizeof(bw_link_info), 312);
 SAME(offsetof(bw_link_counters, cancelled), 256);
 SAME(sizeof(bw_link_counters), 272);
+SAME(BW_OPERATION_MAX, 16);
+SAME(BW_OPERATION_NOP, 15);
+SAME(offsetof(bw_queue_counters, receives), 264);
+SAME(sizeof(bw_queue_counters), 336);
+SAME(sizeof(bw_device_counters), 24);
 #if UINTPTR_MAX == UINT64_MAX
 SAME(sizeof(bw_cq_attr), 32);
 SAME(sizeof(bw_wait), 32);

@@ -31,6 +31,7 @@ static void refused(bw_qp *qp, const bw_cm_id *id)
     bw_qp_attr attr;
     bw_mw_bind_info bind;
     bw_mw *mw;
+    bw_monitor *monitor;
     uint8_t group[16] = {0xff, 0x0e};
     char text[64];
     size_t length;
@@ -68,6 +69,8 @@ static void refused(bw_qp *qp, const bw_cm_id *id)
     AWAY(bw_qp_to_error(qp));
     AWAY(bw_qp_reset(qp, cleared, &never));
     AWAY(bw_qp_get_state(qp));
+    AWAY(bw_qp_monitor(qp, &monitor));
+    AWAY(bw_qp_count(qp));
     AWAY(bw_qp_modify(qp, &attr, BW_QP_STATE));
     AWAY(bw_qp_query(qp, &attr));
     AWAY(bw_qp_attach_mcast(qp, group, 0xc001));

@@ -23,6 +23,7 @@ static void *left = &left;
 static void devices(void)
 {
     bw_resources resources;
+    bw_device_counters counters = {0, 0, 0, 0};
     bw_device_info info;
     bw_soft_config config;
     bw_port_info port;
@@ -54,6 +55,9 @@ static void devices(void)
     EXPECT(*bw_device_choice(NULL) == '\0');
     NUL(bw_device_resources(NULL, &resources));
     NUL(bw_device_resources(device, NULL));
+    NUL(bw_device_query_counters(NULL, &counters));
+    NUL(bw_device_query_counters(device, NULL));
+    SIZE(bw_device_query_counters(device, &counters));
     resources.size = 8;
     SIZE(bw_device_resources(device, &resources));
     NUL(bw_device_progress(NULL));
@@ -331,6 +335,9 @@ static void queue_pairs(void)
     NUL(bw_qp_to_error(NULL));
     NUL(bw_qp_reset(NULL, NULL, NULL));
     NUL(bw_qp_get_state(NULL));
+    MADE_NONE(bw_monitor, bw_qp_monitor(NULL, &made));
+    NUL(bw_qp_monitor(a.qp, NULL));
+    NUL(bw_qp_count(NULL));
     NUL(bw_qp_attach_mcast(NULL, gid, 0xc001));
     NUL(bw_qp_attach_mcast(a.qp, NULL, 0xc001));
     NUL(bw_qp_detach_mcast(NULL, gid, 0xc001));
@@ -628,6 +635,10 @@ static void link_sets(void)
     NUL(bw_link_set_query_link(set, id, NULL));
     SIZE(bw_link_set_query_link(set, id, &info));
     NUL(bw_link_set_query_counters(NULL, id, &counters));
+    MADE_NONE(bw_monitor, bw_link_set_monitor(NULL, &made));
+    NUL(bw_link_set_monitor(set, NULL));
+    MADE_NONE(bw_monitor, bw_link_set_monitor_link(NULL, id, &made));
+    NUL(bw_link_set_monitor_link(set, id, NULL));
     NUL(bw_link_set_query_counters(set, id, NULL));
     SIZE(bw_link_set_query_counters(set, id, &counters));
     NUL(bw_link_set_report_fault(NULL, id, &fault));
@@ -657,6 +668,8 @@ static void links(void)
     bw_link_init init;
     bw_link_info info;
     bw_link_counters counters;
+    bw_queue_counters queues;
+    bw_monitor *monitor;
     bw_fault fault;
     bw_link_wc wc;
     bw_sge sge = end_sge(&a, 0, 8);
@@ -667,6 +680,7 @@ static void links(void)
     uint64_t left_ns;
 
     memset(&qp_attr, 0, sizeof qp_attr);
+    memset(&queues, 0, sizeof queues);
     memset(&init, 0, sizeof init);
     memset(&info, 0, sizeof info);
     memset(&counters, 0, sizeof counters);
@@ -720,6 +734,17 @@ static void links(void)
     NUL(bw_link_query(NULL, &info));
     NUL(bw_link_query(link, NULL));
     SIZE(bw_link_query(link, &info));
+    MADE_NONE(bw_monitor, bw_link_monitor(NULL, &made));
+    NUL(bw_link_monitor(link, NULL));
+    OK(bw_link_monitor(link, &monitor));
+    NUL(bw_monitor_read_queues(NULL, &queues));
+    NUL(bw_monitor_read_queues(monitor, NULL));
+    SIZE(bw_monitor_read_queues(monitor, &queues));
+    NUL(bw_monitor_read_link(NULL, &counters));
+    NUL(bw_monitor_read_link(monitor, NULL));
+    SIZE(bw_monitor_read_link(monitor, &counters));
+    OK(bw_monitor_destroy(monitor));
+    NUL(bw_monitor_destroy(NULL));
     NUL(bw_link_query_counters(NULL, &counters));
     NUL(bw_link_query_counters(link, NULL));
     SIZE(bw_link_query_counters(link, &counters));

@@ -79,6 +79,7 @@ static void devices(void)
     REFUSES(bw_device_info, bw_device_at(0, p));
     REFUSES(bw_device_info, bw_device_query(device, p));
     REFUSES(bw_resources, bw_device_resources(device, p));
+    REFUSES(bw_device_counters, bw_device_query_counters(device, p));
     REFUSES(bw_soft_config, bw_device_open_soft(p, &made));
     REFUSES(bw_soft_config, bw_device_join("sizes", p, &made));
     REFUSES(bw_port_info, bw_query_port(device, 1, p));
@@ -250,6 +251,7 @@ static void links(void)
     bw_tcp_conn *conn;
     bw_connector *connector;
     bw_listener *listener;
+    bw_monitor *monitor;
     char text[64];
     size_t length;
 
@@ -285,6 +287,10 @@ static void links(void)
     OK(bw_link_create_pair(pd, NULL, &one, pd, NULL, &other));
     REFUSES(bw_link_info, bw_link_query(one, p));
     REFUSES(bw_link_counters, bw_link_query_counters(one, p));
+    OK(bw_link_monitor(one, &monitor));
+    REFUSES(bw_link_counters, bw_monitor_read_link(monitor, p));
+    REFUSES(bw_queue_counters, bw_monitor_read_queues(monitor, p));
+    OK(bw_monitor_destroy(monitor));
     REFUSES(bw_qp_attr, bw_link_query_qp(one, p));
     REFUSES(bw_fault, bw_link_report_fault(one, p));
     REFUSES(bw_wait, bw_link_wait_sized(one, &last, sizeof last, 1, p));

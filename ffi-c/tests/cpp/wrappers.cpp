@@ -174,6 +174,8 @@ void connection()
     EXPECT(a.qp.state() == BW_QPS_INIT);
     connect(a, b);
     EXPECT(a.qp.state() == BW_QPS_RTS && a.cq.query().overrun == 0);
+    EXPECT(a.qp.monitor().queues().send_slots != 0);
+    a.qp.count();
 
     static uint64_t word = 1;
     bw::mr word_mr(pd, &word, sizeof word, BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_READ);
@@ -522,6 +524,7 @@ void links()
         a.report(fault);
         ready();
         EXPECT(faults == 1 && a.query().epoch == 2 && a.counters().recovered == 2);
+        EXPECT(a.monitor().counters().recovered == 2 && a.monitor().queues().ready == 1);
         EXPECT(a.dump().find("state RTS") != std::string::npos);
         EXPECT(a.dump_failure().find("QP_FATAL") != std::string::npos);
         OK(a.arm());
@@ -642,6 +645,7 @@ void link_sets()
     ready(1);
     EXPECT(set.query(link).epoch == 2 && set.query(second).epoch == 1);
     EXPECT(set.counters(link).recovered == 2);
+    EXPECT(set.monitor(link).counters().recovered == 2 && set.monitor().queues().links == 2);
     EXPECT(faults == 1 && recoveries >= 1);
     EXPECT(set.dump(link).find("state RTS") != std::string::npos);
     EXPECT(set.dump_failure(link).find("QP_FATAL") != std::string::npos);

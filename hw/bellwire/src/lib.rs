@@ -15,6 +15,7 @@
 //! | sleep until there are completions | [`event::CompChannel`], [`Cq::req_notify`] |
 //! | get asynchronous events | [`Device::get_async_event`]: [`event::EventType`] |
 //! | find out what a failure means, and what to do | [`fault::classify`]: [`fault::Class`] |
+//! | have another thread read counters | [`monitor`] |
 //! | find out why a queue pair failed | [`Qp::dump`]: [`recorder`] |
 //! | have a connection that recovers | [`link::Link`] |
 //! | inject faults in a test | [`soft::SoftDevice::inject`]: [`soft::Script`] |
@@ -115,6 +116,7 @@ pub mod event;
 pub mod fuzzing;
 mod grh;
 pub mod link;
+pub mod monitor;
 mod mw;
 mod panics;
 mod pd;
@@ -140,7 +142,7 @@ pub use bellwire_core::{access::AccessFlags, be, cqe, fault, op, port, queue, wq
 pub use bellwire_memory as memory;
 pub use bellwire_provider::address;
 pub use bellwire_provider::attr::{
-    DeviceAttr, DeviceInfo, PortAttr, PortState, Resources, XrcdMode,
+    DeviceAttr, DeviceCounters, DeviceInfo, PortAttr, PortState, Resources, XrcdMode,
 };
 pub use bellwire_provider::error::Error;
 pub use bellwire_provider::source::ProviderKind;

@@ -1,7 +1,7 @@
-//! The number of objects on a device.
+//! The number of objects on a device, and its counters.
 
 use crate::device::Device;
-use bellwire_provider::attr::Resources;
+use bellwire_provider::attr::{DeviceCounters, Resources};
 
 impl Device {
     /// The number of objects on the device: on a software HCA those of all its contexts in this process,
@@ -20,6 +20,14 @@ impl Device {
     /// ```
     pub fn resources(&self) -> Resources {
         self.hca.resources()
+    }
+
+    /// Counts of RNR NAKs and retries, for the control path: any thread may call it. On a software HCA those of all
+    /// its contexts in this process, where the device's lock is taken for the time of two reads. On a device of
+    /// libibverbs those of all processes, as far as its driver has them in
+    /// `/sys/class/infiniband/DEVICE/ports/N/hw_counters`.
+    pub fn counters(&self) -> DeviceCounters {
+        self.hca.counters()
     }
 }
 

@@ -115,6 +115,17 @@ pub struct Resources {
     pub srq: u32,
 }
 
+/// Counts of a device since it was opened, or of a device of the kernel since its driver was loaded. `None`: nothing
+/// counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceCounters {
+    /// Times that a request of this device waited because the peer had no receive posted (an RNR NAK came).
+    pub rnr_naks: Option<u64>,
+    /// Times that a request was sent again, or waited longer, because no acknowledgement came in time.
+    pub retries: Option<u64>,
+}
+
 /// How to open the XRC domain of a file (`oflags` of `ibv_xrcd_init_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XrcdMode {

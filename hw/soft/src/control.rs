@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::fabric::MAX_PACKET;
 use crate::pinned::room_for;
 use bellwire_core::access::AccessFlags;
-use bellwire_provider::attr::Resources;
+use bellwire_provider::attr::{DeviceCounters, Resources};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Weak;
@@ -43,6 +43,9 @@ pub(super) struct Control {
     /// By their keys without the low byte.
     pub windows: HashMap<u32, Window>,
     pub faults: Pending,
+    /// Times that requests waited for a receive, and for an acknowledgement.
+    pub rnr_naks: u64,
+    pub retries: u64,
     /// Responders whose responses to another process are pending.
     pub pending_responses: Vec<u32>,
     /// Some requester waits for its response.
@@ -89,6 +92,8 @@ impl Control {
             groups: Groups::default(),
             windows: HashMap::new(),
             faults: Pending::default(),
+            rnr_naks: 0,
+            retries: 0,
             pending_responses: Vec::new(),
             asked: false,
             halted: Vec::new(),
@@ -224,6 +229,15 @@ impl Hca {
         there.pd = self.pds.load(Ordering::Relaxed);
         there.cq = self.cqns.used();
         there
+    }
+
+    /// Counts of the device.
+    pub fn counters(&self) -> DeviceCounters {
+        let control = self.control();
+        let mut counters = DeviceCounters::default();
+        counters.rnr_naks = Some(control.rnr_naks);
+        counters.retries = Some(control.retries);
+        counters
     }
 
     /// Waits until each thread of this process has left the section in which it may have seen what was

@@ -155,6 +155,7 @@ impl Hca {
                     stall.rnr_left -= 1;
                 }
                 stall.wait = Wait::Rnr;
+                control.rnr_naks += 1;
                 rnr_timer(code)
             }
             Stop::NoAnswer => {
@@ -239,6 +240,7 @@ impl Hca {
                 node.call(slot);
             }
             stall.retries_left -= 1;
+            control.retries += 1;
         }
         self.resume(control, qpn);
     }

@@ -41,6 +41,7 @@ mod attr;
 mod calls;
 mod chain;
 mod context;
+mod counters;
 mod cq;
 mod event;
 mod extended;

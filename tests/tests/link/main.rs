@@ -17,6 +17,7 @@ mod grant;
 mod hostile;
 mod input;
 mod modes;
+mod monitor;
 mod panics;
 mod set;
 mod sleep;

@@ -6,6 +6,7 @@ mod repost;
 mod send;
 mod srq;
 mod srq_device;
+mod tally;
 
 use std::boxed::Box;
 use std::sync::Mutex;

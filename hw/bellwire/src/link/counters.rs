@@ -6,7 +6,8 @@ use bellwire_core::fault::plan::End;
 use std::time::Duration;
 
 /// Counts of faults, recoveries and outcomes of a link. Requests that succeed without a recovery are not
-/// counted: that would cost the data path.
+/// counted: that would cost the data path. Their number is that of the requests that were posted
+/// ([`monitor`](crate::monitor)), less those that failed and those in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -49,6 +50,34 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Adds those of another link.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (sum, more) in self.faults.iter_mut().zip(other.faults) {
+            *sum += more;
+        }
+        for (sum, more) in [
+            (&mut self.recovered, other.recovered),
+            (&mut self.degraded, other.degraded),
+            (&mut self.gave_up, other.gave_up),
+            (&mut self.replayed, other.replayed),
+            (&mut self.reposted, other.reposted),
+            (&mut self.done, other.done),
+            (&mut self.failed, other.failed),
+            (&mut self.not_executed, other.not_executed),
+            (&mut self.in_doubt, other.in_doubt),
+            (&mut self.recv_failed, other.recv_failed),
+            (&mut self.recv_not_executed, other.recv_not_executed),
+            (&mut self.recv_in_doubt, other.recv_in_doubt),
+            (&mut self.cancelled, other.cancelled),
+            (&mut self.deadlines_passed, other.deadlines_passed),
+        ] {
+            *sum += more;
+        }
+        self.last = self.last.max(other.last);
+        self.longest = self.longest.max(other.longest);
+        self.total += other.total;
+    }
+
     pub(super) fn fault(&mut self, scope: Scope) {
         self.faults[usize::from(scope.number())] += 1;
     }

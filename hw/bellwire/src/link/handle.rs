@@ -241,6 +241,10 @@ impl Link {
         }
         self.misses = 0;
         self.busy_polls = 0;
+        let cq = (self.cq.as_ref()).or_else(|| self.member.here()?.cq.as_ref());
+        if let (Some(cq), Some(state)) = (cq, self.member.here()) {
+            state.published.set_stale(cq.stale());
+        }
         let Some(state) = self.member.here_mut() else {
             return 0;
         };

@@ -2,6 +2,7 @@
 
 use super::cancel::Taking;
 use super::completion::LinkCompletion;
+use super::monitor::Published;
 use bellwire_core::fault::outcome::{
     Consumed, Doubt, Evidence, FirstFailure, Outcome, Replay, Request, Verdict, consumes_receive,
 };
@@ -82,11 +83,11 @@ pub(super) struct InFlight {
 
 impl InFlight {
     /// Stops replay of requests that are taken back, and of requests under which connections have failed for
-    /// `limit` or longer. Counts deadlines that have passed in `passed`.
-    pub fn expire(&mut self, now: Duration, limit: Duration, passed: &mut u64) {
+    /// `limit` or longer. Counts deadlines that have passed.
+    pub fn expire(&mut self, now: Duration, limit: Duration, published: &Published) {
         for pending in &mut self.requests {
             let since = pending.before.map_or(now, |before| before.since);
-            if pending.taking.is_due(now, passed) || now.saturating_sub(since) >= limit {
+            if pending.taking.is_due(now, published) || now.saturating_sub(since) >= limit {
                 pending.policy = Replay::Surface;
             }
         }

@@ -3,6 +3,7 @@
 use super::active_queues::ActiveQueues;
 use super::completion::LinkError;
 use super::handle::LinkState;
+use super::monitor::{LinkMonitor, Phase, Published};
 use super::state::RecoveryState;
 use super::watch::KeepAlive;
 use super::worker::{Command, Worker};
@@ -11,6 +12,7 @@ use crate::qp::Qp;
 use crate::recorder::{DumpOptions, Record};
 use bellwire_core::fault::Fault;
 use bellwire_core::queue::{Completion, PostError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How completions of a link go to the program.
@@ -45,16 +47,51 @@ pub(super) enum StateOwner {
     Moving,
 }
 
+impl StateOwner {
+    fn published(&self) -> Arc<Published> {
+        match self {
+            Self::Here(state) => state.published.clone(),
+            Self::Thread(worker) => worker.published().clone(),
+            Self::Moving => Arc::default(),
+        }
+    }
+}
+
 impl Member {
     /// A link that connects for the first time.
-    pub fn new(active: ActiveQueues, mut state: Box<RecoveryState>) -> Self {
+    pub fn new(mut active: ActiveQueues, mut state: Box<RecoveryState>) -> Self {
         // The first connection is made like every other.
         state.connect_first(state.pd.device().now());
+        state.published.set_queues(&mut active.qp);
         Self {
             active: Some(active),
             delivery: state.delivery(),
             received: 0,
             recovery: StateOwner::Here(state),
+        }
+    }
+
+    /// A monitor; from the first one on, requests are counted by operation.
+    pub fn monitor(&mut self) -> LinkMonitor {
+        let published = self.recovery.published();
+        let recovering = match &mut self.recovery {
+            StateOwner::Here(state) => state.queues.as_mut().and_then(|queues| queues.qp.as_mut()),
+            _ => None,
+        };
+        let active = self.active.as_mut().map(|active| &mut active.qp);
+        published.count(active.or(recovering));
+        LinkMonitor(published)
+    }
+
+    /// What other threads read.
+    pub fn published(&self) -> Arc<Published> {
+        self.recovery.published()
+    }
+
+    /// Brings what monitors read up to date, while the link works.
+    pub fn count(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.qp.count();
         }
     }
 
@@ -127,11 +164,13 @@ impl Member {
             delivery,
             received,
             recovery: StateOwner::Here(state),
+            ..
         } = self
         else {
             return;
         };
         if let Some(active) = active.take() {
+            state.published.set_phase(Phase::Recovering);
             *delivery = Delivery::ByState;
             if let Some(cq) = cq.take() {
                 state.cq = Some(cq);
@@ -148,13 +187,14 @@ impl Member {
             delivery,
             received,
             recovery: StateOwner::Here(state),
+            ..
         } = self
         else {
             return None;
         };
         state.expire_grants(active, now);
-        let passed = &mut state.counters.deadlines_passed;
-        if state.cancels.check(&mut active.qp, now, passed) {
+        active.qp.count();
+        if state.cancels.check(&mut active.qp, now, &state.published) {
             return Some(Fault::Cancelled);
         }
         let watch = state.watch.as_mut()?;
@@ -217,7 +257,10 @@ impl Member {
     /// Returns the queues to the program, if they work.
     pub fn resume(&mut self) {
         let resumed = self.here_mut().and_then(RecoveryState::resume);
-        if let Some((active, received)) = resumed {
+        if let Some((mut active, received)) = resumed {
+            let published = self.published();
+            published.set_queues(&mut active.qp);
+            published.set_phase(Phase::Ready);
             self.active = Some(active);
             self.received = received;
             self.settle();

@@ -4,6 +4,7 @@ use super::counters::Counters;
 use super::exchange::ExchangeError;
 use super::handle::{Link, LinkState};
 use super::init::{FaultReport, RecoveryReport};
+use super::monitor::LinkMonitor;
 use super::set::SetLink;
 use super::worker::Command;
 use crate::cq::Cq;
@@ -22,9 +23,16 @@ macro_rules! queries {
                 self.member.state()
             }
 
-            /// Counts of faults, recoveries and outcomes. `None` while the link recovers in a thread.
+            /// Counts of faults, recoveries and outcomes. `None` while the link recovers in a thread; a
+            /// [monitor](Self::monitor) has the counts then, too.
             pub fn counters(&self) -> Option<Counters> {
-                self.member.here().map(|state| state.counters)
+                self.member.here().map(|state| state.published.counters())
+            }
+
+            /// A monitor, by which any thread reads the link's counters: see [`monitor`](crate::monitor). From the
+            /// first one on, requests are counted by operation.
+            pub fn monitor(&mut self) -> LinkMonitor {
+                self.member.monitor()
             }
 
             /// The number of the connection, from 1: each recovery makes a new one.

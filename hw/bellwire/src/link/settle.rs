@@ -12,9 +12,8 @@ impl RecoveryState {
     /// Settles the requests in flight: reports each, or keeps it to be posted again.
     fn settle(&mut self) {
         let consumed = self.protocol.consumed();
-        let passed = &mut self.counters.deadlines_passed;
         self.in_flight
-            .expire(self.now, self.init.limits.recovery, passed);
+            .expire(self.now, self.init.limits.recovery, &self.published);
         // Out of place, as reporting changes the rest; its room is kept.
         let mut in_flight = std::mem::take(&mut self.in_flight);
         let mut again = std::mem::take(&mut self.again);
@@ -36,10 +35,7 @@ impl RecoveryState {
         queues.again.clear();
         let mut reported = Vec::new();
         while let Some((mut pending, outcome)) = self.again.pop_front() {
-            if pending
-                .taking
-                .is_due(self.now, &mut self.counters.deadlines_passed)
-            {
+            if pending.taking.is_due(self.now, &self.published) {
                 reported.push(pending.completion(outcome));
                 continue;
             }
@@ -69,7 +65,7 @@ impl RecoveryState {
                 }
             }
             self.in_flight.consuming += u64::from(consumes);
-            self.counters.replayed += 1;
+            self.published.update(|counters| counters.replayed += 1);
             self.replayed += 1;
         }
         if let Some(qp) = &mut queues.qp {
@@ -131,7 +127,8 @@ impl RecoveryState {
         };
         self.receives.append(&mut self.early);
         for receive in self.receives.iter().skip(before) {
-            self.counters.outcome(true, receive.last_outcome());
+            let outcome = receive.last_outcome();
+            (self.published).update(|counters| counters.outcome(true, outcome));
         }
         self.count_reported((self.receives.len() - before) as u32);
     }

@@ -19,12 +19,12 @@
 use super::active_queues::{ActiveQueues, done};
 use super::cancel::{Cancels, TakeBack};
 use super::completion::LinkCompletion;
-use super::counters::Counters;
 use super::exchange::Exchange;
 use super::grant::Grants;
 use super::in_flight::{InFlight, Pending};
 use super::init::{FaultReport, Hooks, LinkInit, RecoveryReport};
 use super::member::Delivery;
+use super::monitor::{Phase, Published};
 use super::on_srq::OnSrq;
 use super::peer::Peer;
 use super::recovering_queues::RecoveringQueues;
@@ -48,6 +48,7 @@ use bellwire_core::queue::{Completion, Success};
 use bellwire_core::wr::QpType;
 use bellwire_provider::attr::GidEntry;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Everything of a link except what the data path uses.
@@ -98,7 +99,8 @@ pub(super) struct RecoveryState {
     pub watch: Option<Watch>,
     /// Panics of the hooks.
     pub panics: Panics,
-    pub counters: Counters,
+    /// Counters, and what else other threads read.
+    pub published: Arc<Published>,
     /// When the first fault occurred, while the link recovers.
     since: Option<Duration>,
     /// Counts of this recovery.
@@ -236,7 +238,7 @@ impl RecoveryState {
             wake,
             hooks: Hooks::default(),
             panics: Panics::default(),
-            counters: Counters::default(),
+            published: Arc::default(),
             since: None,
             replayed: 0,
             reported: 0,
@@ -377,7 +379,8 @@ impl RecoveryState {
         if class.scope == Scope::None {
             return;
         }
-        self.counters.fault(class.scope);
+        self.published
+            .update(|counters| counters.fault(class.scope));
         match self.queues.as_mut().and_then(|queues| queues.qp.as_mut()) {
             Some(qp) => qp.note(fault.to_string()),
             None => self.unnoted.push(fault),
@@ -471,6 +474,7 @@ impl RecoveryState {
                 Action::Step(step) => {
                     let result = self.carry_out(step);
                     self.protocol.done(step, result, now);
+                    self.publish_end();
                     if result == StepResult::Pending {
                         return;
                     }
@@ -485,7 +489,14 @@ impl RecoveryState {
         self.poll_again = true;
     }
 
+    fn publish_end(&self) {
+        if self.protocol.ended().is_some() {
+            self.published.set_phase(Phase::Ended);
+        }
+    }
+
     fn end(&mut self, end: End, now: Duration) {
+        self.publish_end();
         let since = self.since.take();
         if end == End::GaveUp(EndReason::PeerClosed) && since.is_none() {
             // Nothing had failed.
@@ -496,7 +507,7 @@ impl RecoveryState {
         }
         let took = since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         self.in_flight.port_failed = false;
-        self.counters.ended(end, took);
+        self.published.update(|counters| counters.ended(end, took));
         let report = RecoveryReport {
             end,
             took,
@@ -550,7 +561,9 @@ impl RecoveryState {
             // Counted when it is reported.
             return self.report(completion);
         }
-        (self.counters).outcome(completion.is_recv(), completion.outcome);
+        let (is_recv, outcome) = (completion.is_recv(), completion.outcome);
+        self.published
+            .update(|counters| counters.outcome(is_recv, outcome));
         if completion.outcome != Outcome::Done {
             self.reported += 1;
         }

@@ -183,7 +183,8 @@ impl RecoveryState {
                 None => self.init.cq_entries.is_none(),
             };
             let srq = self.srq.as_ref();
-            let qp = create_qp(&self.pd, &self.init, cq, srq, reserve)?;
+            let mut qp = create_qp(&self.pd, &self.init, cq, srq, reserve)?;
+            self.published.set_queues(&mut qp);
             let (qpn, cqn) = (qp.qp_num(), cq.cqn());
             queues.qp = Some(qp);
             self.watch(qpn, cqn);
@@ -304,10 +305,7 @@ impl RecoveryState {
         let mut late = Vec::new();
         for (receives, again) in [(&mut self.receives, true), (&mut self.early, false)] {
             while let Some(mut receive) = receives.pop_front() {
-                if receive
-                    .taking
-                    .is_due(self.now, &mut self.counters.deadlines_passed)
-                {
+                if receive.taking.is_due(self.now, &self.published) {
                     late.push(receive);
                     continue;
                 }
@@ -317,7 +315,7 @@ impl RecoveryState {
                     receives.push_front(receive);
                     return StepResult::Failed(Fault::Errno(libc::ENOMEM));
                 }
-                self.counters.reposted += u64::from(again);
+                (self.published).update(|counters| counters.reposted += u64::from(again));
             }
         }
         qp.rq().ring();

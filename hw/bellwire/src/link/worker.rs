@@ -3,6 +3,7 @@
 use super::cancel::{How, Side};
 use super::early::Room;
 use super::init::{FaultReport, Hook, RecoverIn, RecoveryReport};
+use super::monitor::Published;
 use super::repost::Receive;
 use super::state::RecoveryState;
 use crate::event::Bell;
@@ -43,6 +44,8 @@ struct Shared {
     /// The list is taken out before its commands are carried out: hooks are called without holding the
     /// lock.
     commands: Mutex<Vec<Command>>,
+    /// What other threads read of the link.
+    published: Arc<Published>,
 }
 
 impl Shared {
@@ -83,7 +86,10 @@ impl Worker {
         let room = state.room();
         // Without memory to keep them, the program posts receives later.
         let room = room.filter(|room| state.keep_receives(room.receives as usize));
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            published: state.published.clone(),
+            ..Shared::default()
+        });
         let theirs = shared.clone();
         // If the thread cannot be started, its closure is dropped with everything it owns.
         let handover = Arc::new(Mutex::new(Some(state)));
@@ -98,6 +104,11 @@ impl Worker {
             }),
             Err(_) => Err(take(&handover).expect("not started, so not taken")),
         }
+    }
+
+    /// What other threads read of the link.
+    pub fn published(&self) -> &Arc<Published> {
+        &self.shared.published
     }
 
     /// Queues a command: the thread carries it out at its next check, or the owner does when it gets the

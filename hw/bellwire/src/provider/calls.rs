@@ -4,7 +4,7 @@ use super::{CqSide, Hca, TargetSide, each};
 use crate::error::Error;
 use crate::event::EventQueue;
 use bellwire_core::qp::{AhAttr, QpAttr, QpAttrMask, QpState};
-use bellwire_provider::attr::{DeviceAttr, GidEntry, PortAttr, Resources};
+use bellwire_provider::attr::{DeviceAttr, DeviceCounters, GidEntry, PortAttr, Resources};
 use bellwire_provider::life::Life;
 use bellwire_provider::path::UdpSport;
 use std::time::Duration;
@@ -26,6 +26,8 @@ impl Hca {
         fn attr(&self) -> DeviceAttr;
         /// The number of objects on the device.
         fn resources(&self) -> Resources;
+        /// Counts of RNR NAKs and retries.
+        fn counters(&self) -> DeviceCounters;
         /// The most basic blocks that a send queue can have.
         fn max_send_blocks(&self) -> u32;
         /// Time since an arbitrary moment, by the software HCA's clock, which may be virtual, or else by the

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::mlx5::QpRings;
 use crate::pinned::{Pinned, defaults};
 use bellwire_core::port::DoorbellRecord;
-use bellwire_core::queue::{Attach, Ledger, LedgerSlot};
+use bellwire_core::queue::{Attach, Ledger, LedgerSlot, Tally};
 use bellwire_core::wqe::{BASIC_BLOCK, RecvRing, SendRing};
 use bellwire_core::wr::QpType;
 use std::sync::{Arc, OnceLock};
@@ -20,6 +20,8 @@ pub(crate) struct QpMemory {
     /// Set when the queue pair was destroyed: the indices up to which its completions extend at most, as
     /// producer indices of its completion queues.
     pub(super) end: OnceLock<(u32, u32)>,
+    /// Where the queues count what is posted.
+    pub(super) tally: OnceLock<Arc<Tally>>,
 }
 
 /// The location of the rings.
@@ -144,8 +146,22 @@ impl QpMemory {
                 sizes,
                 rings,
                 end: OnceLock::new(),
+                tally: OnceLock::new(),
             })
         }))
+    }
+
+    /// Slots of the send and of the receive queue, and how many of them are in flight. A queue that does not exist
+    /// has a ring of one slot.
+    pub fn depths(&self) -> [(u32, u32); 2] {
+        [&self.send_ledger, &self.recv_ledger].map(|ledger| {
+            // SAFETY: the ledger lives as long as `self`.
+            let ledger = unsafe { ledger.get() };
+            match ledger.capacity() {
+                1 => (0, 0),
+                slots => (slots, ledger.in_flight().min(slots)),
+            }
+        })
     }
 
     /// Bytes of rings and ledgers.

@@ -23,12 +23,13 @@ use crate::cq::{Cq, CqShared, Cqs};
 use crate::error::Error;
 use crate::event::Element;
 use crate::mlx5::drain;
+use crate::monitor::QpMonitor;
 use crate::panics::Panics;
 use crate::pd::Pd;
 use crate::recorder::{Notes, What};
 use crate::srq::SrqShared;
 use bellwire_core::qp::{Post, QpAttr, QpAttrMask, QpCap, QpState, behaviour};
-use bellwire_core::queue::{Unfinished, UserIndex};
+use bellwire_core::queue::{Tally, Unfinished, UserIndex};
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::Rc;
 use bellwire_provider::psn::random_psn;
@@ -133,6 +134,43 @@ impl<T: QpTransport> Qp<T> {
     /// The queues themselves, which must not be moved.
     pub(crate) fn queues(&mut self) -> (&mut OwnSendQueue<T>, &mut OwnRecvQueue) {
         (&mut self.sq, &mut self.rq)
+    }
+
+    /// A monitor, by which any thread reads the queue pair's counters: see [`monitor`](crate::monitor). With the first
+    /// one, requests are counted by operation.
+    pub fn monitor(&mut self) -> QpMonitor {
+        let tally = match self.memory.tally.get() {
+            Some(tally) => tally.clone(),
+            None => {
+                let tally = Arc::default();
+                self.count_into(&tally);
+                tally
+            }
+        };
+        let memory = Arc::downgrade(&self.memory);
+        QpMonitor { tally, memory }
+    }
+
+    /// Brings what monitors read up to date: counts the requests and receives that were posted so far.
+    pub fn count(&mut self) {
+        self.sq.count();
+        self.rq.count();
+    }
+
+    /// Counts requests and receives in `tally`, unless they are counted.
+    pub(crate) fn count_into(&mut self, tally: &Arc<Tally>) {
+        if self.memory.tally.set(tally.clone()).is_err() {
+            return;
+        }
+        // SAFETY: the queue pair's memory keeps the tally, and outlives both queues.
+        let tally: &'static Tally = unsafe { &*Arc::as_ptr(tally) };
+        self.sq.count_into(tally);
+        self.rq.count_into(tally);
+    }
+
+    /// The memory of its queues.
+    pub(crate) fn memory(&self) -> &Arc<QpMemory> {
+        &self.memory
     }
 
     /// Queries state and attributes (`ibv_query_qp`).
@@ -335,6 +373,7 @@ impl<T: QpTransport> Qp<T> {
 
     /// Destroys the device's queue pair, after it has flushed the requests in flight.
     fn destroy(&mut self) {
+        self.count();
         // Every state has a transition to ERR. If the device refuses it nevertheless, posting is stopped.
         let refused = self.to_error().is_err();
         if refused {

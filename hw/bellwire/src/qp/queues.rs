@@ -222,6 +222,11 @@ impl<'q, T: QpTransport> QpSendQueue<'q, T> {
         unsafe { self.queue.repost(wr_id, entry, block) }
     }
 
+    /// Counts the requests that were posted so far, for [monitors](crate::monitor) of the queue pair.
+    pub fn count(&mut self) {
+        self.queue.count();
+    }
+
     /// Rings the doorbell: posts all staged requests to the device. Does nothing if none are staged.
     #[inline(always)]
     pub fn ring(&mut self) {
@@ -306,6 +311,11 @@ impl<'q> QpRecvQueue<'q> {
     pub unsafe fn post(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
         // SAFETY: the caller keeps the promise of `RecvQueue::post`.
         unsafe { self.queue.post(wr_id, sges) }
+    }
+
+    /// Counts the receives that were posted so far, for [monitors](crate::monitor) of the queue pair.
+    pub fn count(&mut self) {
+        self.queue.count();
     }
 
     /// Rings the doorbell: posts all staged receives to the device.

@@ -1,6 +1,7 @@
 //! Marks and deadlines of requests: by their counters while they are in a ring, and with each request that the link
 //! holds itself.
 
+use super::super::monitor::Published;
 use super::CancelError;
 use crate::pinned::defaults;
 use crate::qp::Qp;
@@ -77,11 +78,11 @@ impl Taking {
         true
     }
 
-    /// Takes in a deadline that has passed, and counts it in `passed`. Returns whether the request is taken back.
-    pub fn is_due(&mut self, now: Duration, passed: &mut u64) -> bool {
+    /// Takes in a deadline that has passed, and counts it. Returns whether the request is taken back.
+    pub fn is_due(&mut self, now: Duration, published: &Published) -> bool {
         if self.why.is_none() && self.deadline.is_some_and(|at| at <= now) {
             self.why = Some(Doubt::DeadlinePassed);
-            *passed += 1;
+            published.deadlines_passed(1);
         }
         self.why.is_some()
     }
@@ -221,11 +222,13 @@ impl Cancels {
         }
     }
 
-    /// Takes in deadlines that have passed, and counts them in `passed`. Returns whether the queue pair has a request
-    /// that is taken back.
-    pub fn check(&mut self, qp: &mut Qp, now: Duration, passed: &mut u64) -> bool {
-        let sends = (self.sends).check(|| Span::of(qp, Side::Send), now, passed);
-        let receives = (self.receives).check(|| Span::of(qp, Side::Receive), now, passed);
+    /// Takes in deadlines that have passed, and counts them. Returns whether the queue pair has a request that is
+    /// taken back.
+    pub fn check(&mut self, qp: &mut Qp, now: Duration, published: &Published) -> bool {
+        let mut passed = 0;
+        let sends = (self.sends).check(|| Span::of(qp, Side::Send), now, &mut passed);
+        let receives = (self.receives).check(|| Span::of(qp, Side::Receive), now, &mut passed);
+        published.deadlines_passed(passed);
         sends || receives
     }
 

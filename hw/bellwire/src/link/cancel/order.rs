@@ -140,7 +140,8 @@ impl RecoveryState {
             completion.wr_id == order.wr_id && completion.is_recv() == (order.side == Side::Receive)
         };
         if when == When::Now {
-            self.counters.cancelled += found.changed;
+            self.published
+                .update(|counters| counters.cancelled += found.changed);
         }
         match (found.changed != 0, self.protocol.ended()) {
             (true, _) => Ok(Cancel::Requested),
@@ -265,12 +266,12 @@ impl RecoveryState {
         let Self {
             cancels,
             queues,
-            counters,
+            published,
             ..
         } = self;
         let queues = queues.as_mut().filter(|queues| !queues.in_error);
         let qp = queues.and_then(|queues| queues.qp.as_mut());
-        qp.is_some_and(|qp| cancels.check(qp, now, &mut counters.deadlines_passed))
+        qp.is_some_and(|qp| cancels.check(qp, now, published))
     }
 }
 

@@ -117,7 +117,8 @@ impl RecoveryState {
         }
         while let Some(completion) = self.grants.as_mut().and_then(|grants| grants.next_report()) {
             if completion.outcome != Outcome::Done {
-                (self.counters).outcome(false, completion.outcome);
+                let outcome = completion.outcome;
+                (self.published).update(|counters| counters.outcome(false, outcome));
                 self.count_reported(u32::from(self.queues.is_some()));
             }
             self.push(completion);
@@ -137,7 +138,9 @@ impl RecoveryState {
     /// Ends the exchanges of a link that works whose deadlines have passed.
     pub fn expire_grants(&mut self, active: &mut ActiveQueues, now: Duration) {
         if let Some(grants) = &mut self.grants {
-            grants.expire(now, &mut self.counters.deadlines_passed);
+            let mut passed = 0;
+            grants.expire(now, &mut passed);
+            self.published.deadlines_passed(passed);
             self.revoke_due(Some(active));
         }
     }

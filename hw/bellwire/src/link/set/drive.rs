@@ -107,6 +107,7 @@ impl LinkSet {
         if self.polls_left == 0 {
             self.polls_left = self.init.check_every.max(1);
             self.check();
+            self.count();
         }
         let now = self.pd.device().now();
         let turns = (self.urgent.len()).min(self.init.links_per_poll.max(1) as usize);

@@ -207,6 +207,12 @@ impl LinkSet {
                 return Err(JoinError::Full { links });
             }
         };
+        if let Some(joined) = self.slots.get_mut(id) {
+            if self.published.counts() {
+                joined.member.monitor();
+            }
+            self.published.add(id, &joined.member.published());
+        }
         self.urgent.push_back(id);
         self.has_work();
         Ok(id)

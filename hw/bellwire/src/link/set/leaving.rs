@@ -47,9 +47,11 @@ impl LinkSet {
                     let events = &self.pd.device().links;
                     events.unwatch(self.mailbox, Element::Qp(number));
                 }
+                let published = joined.member.published();
                 let panics = &mut self.panics;
                 panics.catch(|| joined.member.resume_panics());
                 panics.catch(|| drop(joined));
+                self.published.remove(&published);
             }
             self.pass_on(found);
         }

@@ -31,6 +31,7 @@ mod id;
 mod init;
 mod join;
 mod leaving;
+mod monitor;
 mod noted;
 mod queue;
 mod slots;
@@ -40,6 +41,7 @@ use super::active_queues::done;
 use super::completion::LinkCompletion;
 use super::handle::{Drained, LinkState};
 use super::member::{Delivery, Member};
+use super::monitor::PublishedSet;
 use super::wake::Sleep;
 use crate::error::Error;
 use crate::event::{Element, Waiters};
@@ -65,6 +67,7 @@ use srq::srq_init;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Links on shared completion queues: one poll serves all of them. One owner at a time: `Send`, not `Sync`.
@@ -210,6 +213,10 @@ pub struct LinkSet {
     pub(super) waiters: Waiters,
     /// Panics of hooks and exchanges, until the poll ends.
     panics: Panics,
+    /// What other threads read.
+    published: Arc<PublishedSet>,
+    /// The slot of the link that is counted next.
+    counted: u32,
     init: LinkSetInit,
     pd: Pd,
 }
@@ -297,6 +304,8 @@ impl LinkSet {
             sleep,
             waiters: Waiters::default(),
             panics: Panics::default(),
+            published: Arc::default(),
+            counted: 0,
             init,
             pd: pd.clone(),
         };
