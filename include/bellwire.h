@@ -2250,7 +2250,7 @@ typedef struct bw_link_info {
 } bw_link_info;
 
 // Counters of a link. Requests that succeed at once are not counted, because that would slow the data
-// path: `bw_queue_counters` has what was posted.
+// path: `bw_queue_counters` has the requests that were posted.
 typedef struct bw_link_counters {
     // `sizeof(bw_link_counters)`.
     uint32_t size;
@@ -2391,8 +2391,8 @@ typedef struct bw_wait {
 // valid during the call.
 typedef void (*bw_log_fn)(void *context, uint32_t level, const char *text);
 
-// What was posted to the queues of a queue pair, and what is in flight there. Of a link those of all its
-// connections, of a set those of all its links: requests of removed links stay in the sums.
+// Requests of a queue pair, and depths of its queues. A link has the requests of all its connections. A
+// set has the requests of all its links, removed ones included.
 typedef struct bw_queue_counters {
     // `sizeof(bw_queue_counters)`.
     uint32_t size;
@@ -2400,8 +2400,8 @@ typedef struct bw_queue_counters {
     uint32_t reserved;
     // Requests that were posted since the first monitor was created, by `bw_wr_opcode`; NOP has the entry
     // BW_OPERATION_NOP. Requests that a link posts again count again, and its keep-alives count as
-    // BW_WR_RDMA_WRITE. They are counted when the queue reloads its limit, at the latest one lap of the
-    // ring behind the post; for a link and a set also by polls, and for a queue pair by `bw_qp_count`.
+    // BW_WR_RDMA_WRITE. A request is counted when the queue reloads its limit: at the latest one lap of the
+    // ring behind its post. Polls of a link or a set count, too, and `bw_qp_count` of a queue pair.
     uint64_t requests[BW_OPERATION_MAX];
     // Bytes that these requests send, or that a READ or an atomic brings. Bytes that were received are not
     // counted.
@@ -2416,8 +2416,8 @@ typedef struct bw_queue_counters {
     uint64_t recv_slots;
     // Receives that were rung and are not reported yet.
     uint64_t receives_in_flight;
-    // Late completions of earlier lives of queues, which the completion queues of a link or a set have
-    // dropped; 0 of a queue pair, and of a link of a set.
+    // Late completions of earlier lives of queues, dropped by the completion queues of a link or a set. 0
+    // of a queue pair, and of a link of a set.
     uint64_t stale;
     // Of a set: its links, ended ones included.
     uint64_t links;
@@ -5238,12 +5238,12 @@ int bw_link_set_wake(const struct bw_link_set *set,
                      int awake);
 
 // Sets the hook that is called with each record of the log of this level (a `bw_log_level`), and of more
-// urgent ones; NULL: none is called. It replaces the hook that was set before. Posting, ringing and polling a link
-// that works log nothing.
+// urgent levels. NULL removes the hook. It replaces the hook that was set before. Posting, ringing and
+// polling a link that works log nothing.
 //
-// The hook runs on the thread on which the record arises: that of a set-up call or a poll, or the recovery
-// thread of a link. Several threads may call it at once. It is called under no lock of the library, and may
-// call the library, but not with the object that its thread is in a call on. A record that arises in the hook itself is
+// The hook runs on the thread of the set-up call or poll that has something to log, or on the recovery
+// thread of a link. Several threads may call it at once. It is called under no lock of the library. It may
+// call the library, except on the object that its thread is in a call on. The hook's own records are
 // dropped. It must not throw, and must not end its thread.
 //
 // When this returns, no thread is in the hook that was replaced, unless the hook itself called this. So do
@@ -5255,8 +5255,8 @@ int bw_set_log_hook(uint32_t level,
                     bw_log_fn hook,
                     void *context);
 
-// Creates a monitor of a queue pair. With the first one, its requests are counted by operation: posting
-// takes no instruction more, and counting takes some for each request, once a lap of the ring.
+// Creates a monitor of a queue pair. From the first one on, its requests are counted by operation. Posting
+// takes no instruction more for that; each request takes some once a lap of the ring.
 //
 // Owner: the caller, until `bw_monitor_destroy`. It may outlive the queue pair.
 // Errors: `BW_ESTATE` (the queue pair is on an id), `BW_ENULL`.
@@ -5296,8 +5296,8 @@ int bw_link_set_monitor(struct bw_link_set *set,
 // Thread: the set's owner.
 int bw_link_set_monitor_link(struct bw_link_set *set, bw_link_id link, struct bw_monitor **monitor);
 
-// Reads what was posted and what is in flight. The counters are not read at one instant. While the counters of
-// a set are added up, a join or a removal of a link waits. Set `counters->size` before the call.
+// Reads the counters of requests, and the depths of the queues, not at one instant. While the counters of a
+// set are added up, a join or a removal of a link waits. Set `counters->size` before the call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any, also while the owner uses the object.
@@ -5305,8 +5305,8 @@ int bw_monitor_read_queues(const struct bw_monitor *monitor,
                            struct bw_queue_counters *counters);
 
 // Reads faults, recoveries and outcomes of a link, or their sums over all links of a set, removed ones
-// included: `last_ns` and `longest_ns` are then the longest of any link. Set `counters->size` before the
-// call.
+// included. Of a set, `last_ns` and `longest_ns` are the longest of any link. Set `counters->size` before
+// the call.
 //
 // Errors: `BW_EUNSUPPORTED` (it is a monitor of a queue pair), `BW_ENULL`, `BW_ESIZE`.
 // Thread: any, also while the owner uses the object.
@@ -5319,8 +5319,8 @@ int bw_monitor_read_link(const struct bw_monitor *monitor,
 // Thread: any; no other call on it may be under way or follow.
 int bw_monitor_destroy(struct bw_monitor *monitor);
 
-// Returns counters of a device: on a software device those of all its contexts in this process, on a
-// device of libibverbs those of all processes, as far as its driver has them in
+// Returns counters of a device. On a software device they are of all its contexts in this process. On a
+// device of libibverbs they are of all processes, as its driver shows them in
 // `/sys/class/infiniband/DEVICE/ports/N/hw_counters`. Set `counters->size` before the call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.

@@ -102,6 +102,8 @@ pub mod fault_text;
 
 pub mod link;
 
+pub mod log;
+
 pub mod monitor;
 
 pub mod soft;

@@ -45,8 +45,8 @@ fn entry(operation: WrOpcode) -> Option<usize> {
     }
 }
 
-/// What was posted to the queues of a queue pair, and what is in flight there. Of a link those of all its
-/// connections, of a set those of all its links: requests of removed links stay in the sums.
+/// Requests of a queue pair, and depths of its queues. A link has the requests of all its connections. A
+/// set has the requests of all its links, removed ones included.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_queue_counters {
@@ -56,8 +56,8 @@ pub struct bw_queue_counters {
     pub reserved: u32,
     /// Requests that were posted since the first monitor was created, by `bw_wr_opcode`; NOP has the entry
     /// BW_OPERATION_NOP. Requests that a link posts again count again, and its keep-alives count as
-    /// BW_WR_RDMA_WRITE. They are counted when the queue reloads its limit, at the latest one lap of the
-    /// ring behind the post; for a link and a set also by polls, and for a queue pair by `bw_qp_count`.
+    /// BW_WR_RDMA_WRITE. A request is counted when the queue reloads its limit: at the latest one lap of the
+    /// ring behind its post. Polls of a link or a set count, too, and `bw_qp_count` of a queue pair.
     pub requests: [u64; BW_OPERATION_MAX],
     /// Bytes that these requests send, or that a READ or an atomic brings. Bytes that were received are not
     /// counted.
@@ -72,8 +72,8 @@ pub struct bw_queue_counters {
     pub recv_slots: u64,
     /// Receives that were rung and are not reported yet.
     pub receives_in_flight: u64,
-    /// Late completions of earlier lives of queues, which the completion queues of a link or a set have
-    /// dropped; 0 of a queue pair, and of a link of a set.
+    /// Late completions of earlier lives of queues, dropped by the completion queues of a link or a set. 0
+    /// of a queue pair, and of a link of a set.
     pub stale: u64,
     /// Of a set: its links, ended ones included.
     pub links: u64,
@@ -108,8 +108,8 @@ impl bw_queue_counters {
     }
 }
 
-/// Creates a monitor of a queue pair. With the first one, its requests are counted by operation: posting
-/// takes no instruction more, and counting takes some for each request, once a lap of the ring.
+/// Creates a monitor of a queue pair. From the first one on, its requests are counted by operation. Posting
+/// takes no instruction more for that; each request takes some once a lap of the ring.
 ///
 /// Owner: the caller, until `bw_monitor_destroy`. It may outlive the queue pair.
 /// Errors: `BW_ESTATE` (the queue pair is on an id), `BW_ENULL`.
@@ -202,8 +202,8 @@ pub unsafe extern "C" fn bw_link_set_monitor_link(
     }
 }
 
-/// Reads what was posted and what is in flight. The counters are not read at one instant. While the counters of
-/// a set are added up, a join or a removal of a link waits. Set `counters->size` before the call.
+/// Reads the counters of requests, and the depths of the queues, not at one instant. While the counters of a
+/// set are added up, a join or a removal of a link waits. Set `counters->size` before the call.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any, also while the owner uses the object.
@@ -239,8 +239,8 @@ pub unsafe extern "C" fn bw_monitor_read_queues(
 }
 
 /// Reads faults, recoveries and outcomes of a link, or their sums over all links of a set, removed ones
-/// included: `last_ns` and `longest_ns` are then the longest of any link. Set `counters->size` before the
-/// call.
+/// included. Of a set, `last_ns` and `longest_ns` are the longest of any link. Set `counters->size` before
+/// the call.
 ///
 /// Errors: `BW_EUNSUPPORTED` (it is a monitor of a queue pair), `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any, also while the owner uses the object.
@@ -307,8 +307,8 @@ unsafe impl Versioned for bw_device_counters {
     const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
-/// Returns counters of a device: on a software device those of all its contexts in this process, on a
-/// device of libibverbs those of all processes, as far as its driver has them in
+/// Returns counters of a device. On a software device they are of all its contexts in this process. On a
+/// device of libibverbs they are of all processes, as its driver shows them in
 /// `/sys/class/infiniband/DEVICE/ports/N/hw_counters`. Set `counters->size` before the call.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.

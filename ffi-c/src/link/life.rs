@@ -189,7 +189,7 @@ pub unsafe extern "C" fn bw_link_peer_addr(
 pub const BW_SCOPE_MAX: usize = 16;
 
 /// Counters of a link. Requests that succeed at once are not counted, because that would slow the data
-/// path: `bw_queue_counters` has what was posted.
+/// path: `bw_queue_counters` has the requests that were posted.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_link_counters {

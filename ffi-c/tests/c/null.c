@@ -761,6 +761,8 @@ static void links(void)
     NUL(bw_link_dump_failure(NULL, NULL, NULL, 0, NULL));
     NUL(bw_link_dump_failure(link, NULL, NULL, 64, NULL));
     NUL(bw_link_on_fault(NULL, NULL, NULL));
+    EXPECT(bw_set_log_hook(0, NULL, NULL) == BW_EINVAL);
+    OK(bw_set_log_hook(BW_LOG_INFO, NULL, NULL));
     NUL(bw_link_on_recovered(NULL, NULL, NULL));
     NUL(bw_link_report_fault(NULL, &fault));
     NUL(bw_link_report_fault(link, NULL));

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::event::AsyncQueue;
 use crate::link::Dispatcher;
+use crate::log::{Level, failed, log};
 use crate::memory::fork::Life;
 use crate::memory::{Mapping, MappingBuilder};
 use crate::pd::Pd;
@@ -68,16 +69,19 @@ impl Device {
     /// descriptor left; for a fabric those of [`join`](Self::join).
     pub fn open(name: &str) -> Result<Self, Error> {
         headroom()?;
-        match name {
+        let opened = match name {
             "auto" => Self::auto(),
-            _ => Self::of(Hca::open(name)?),
-        }
+            _ => Hca::open(name).and_then(Self::of),
+        };
+        failed("a device", opened)
     }
 
     /// A new context of this device.
     pub(crate) fn of(hca: Hca) -> Result<Self, Error> {
+        let name = hca.name();
+        log(Level::Info, format_args!("device {name} is opened"));
         Ok(Self {
-            name: hca.name().into(),
+            name: name.into(),
             choice: None,
             life: Life::current(),
             events: hca.async_queue()?,

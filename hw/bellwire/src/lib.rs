@@ -16,6 +16,7 @@
 //! | get asynchronous events | [`Device::get_async_event`]: [`event::EventType`] |
 //! | find out what a failure means, and what to do | [`fault::classify`]: [`fault::Class`] |
 //! | have another thread read counters | [`monitor`] |
+//! | have set-up, recoveries and failures in a log | [`log`] |
 //! | find out why a queue pair failed | [`Qp::dump`]: [`recorder`] |
 //! | have a connection that recovers | [`link::Link`] |
 //! | inject faults in a test | [`soft::SoftDevice::inject`]: [`soft::Script`] |
@@ -116,6 +117,7 @@ pub mod event;
 pub mod fuzzing;
 mod grh;
 pub mod link;
+pub mod log;
 pub mod monitor;
 mod mw;
 mod panics;

@@ -1,7 +1,7 @@
 //! Counters that any thread reads while another one posts and polls.
 //!
-//! A monitor is made by the owner of a queue pair, a link or a set, and given to another thread, such as one that
-//! answers a monitoring system. Reading takes no lock of the data path, and the data path executes the same
+//! The owner of a queue pair, a link or a set makes a monitor, and gives it to the thread that answers Prometheus.
+//! Reading takes no lock of the data path, and the data path executes the same
 //! instructions whether there is a monitor or not.
 //!
 //! | monitor | of | has |
@@ -16,8 +16,7 @@
 //!   [`Qp::count`] brings those of a queue pair up to date.
 //! - **Depths** are read from the queues themselves, as they are now.
 //! - **Everything else** is stored when it happens, off the data path.
-//! - **Not counted**: bytes that were received, which only the completions have; outcomes of a plain queue pair, which
-//!   its program polls.
+//! - **Not counted**: bytes that were received, and outcomes of a plain queue pair. The completions have them.
 //! - Counters are not read at one instant: two of them may differ by what happened in between.
 //!
 //! ```
@@ -54,13 +53,13 @@ use std::sync::{Arc, Weak};
 pub use crate::link::{LinkMonitor, LinkSetMonitor};
 pub use bellwire_core::queue::Posted;
 
-/// What was posted to the queues of a queue pair, and what is in flight: for a link those of all its connections, for
-/// a set those of all links.
+/// Requests of a queue pair, and depths of its queues. A link has the requests of all its connections, a set the
+/// requests of all its links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueCounters {
     sends: [Posted; WrOpcode::ALL.len()],
-    /// Receives that were posted, those that a link posted again included. Not those of a shared receive queue.
+    /// Receives that were posted; a link's replays count again. Receives of a shared receive queue do not count.
     pub receives: u64,
     /// Basic blocks of 64 bytes that sends may occupy at once. Most requests take one.
     pub send_slots: u64,
@@ -79,7 +78,7 @@ impl QueueCounters {
         index.map_or_else(Posted::default, |index| self.sends[index])
     }
 
-    /// Adds what was posted according to `tally`.
+    /// Adds the counts of `tally`.
     pub(crate) fn add_tally(&mut self, tally: &Tally) {
         for (sum, operation) in self.sends.iter_mut().zip(WrOpcode::ALL) {
             let more = tally.sends(*operation);

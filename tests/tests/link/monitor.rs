@@ -10,8 +10,8 @@ use bellwire::wqe::{RdmaWrite, Send};
 use bellwire::wr::WrOpcode;
 use std::time::Duration;
 
-/// What another thread reads.
-fn elsewhere<R: std::marker::Send + 'static>(
+/// Reads in another thread.
+fn in_a_thread<R: std::marker::Send + 'static>(
     read: impl FnOnce() -> R + std::marker::Send + 'static,
 ) -> R {
     std::thread::spawn(read).join().unwrap()
@@ -19,7 +19,7 @@ fn elsewhere<R: std::marker::Send + 'static>(
 
 fn queues(monitor: &LinkMonitor) -> QueueCounters {
     let monitor = monitor.clone();
-    elsewhere(move || monitor.queues())
+    in_a_thread(move || monitor.queues())
 }
 
 fn of(queues: &QueueCounters, operation: WrOpcode) -> (u64, u64) {
@@ -45,7 +45,7 @@ fn requests_count_by_operation_across_laps_and_recoveries() {
     }
     let bytes = |requests: u64| (requests, requests * u64::from(BLOCK));
     let read = queues(&a);
-    // What was posted before the first monitor does not count.
+    // Requests before the first monitor do not count.
     assert_eq!(of(&read, WrOpcode::Send), bytes(40));
     assert_eq!(of(&read, WrOpcode::RdmaWrite), bytes(40));
     assert_eq!(of(&read, WrOpcode::RdmaRead), (0, 0));
@@ -124,7 +124,8 @@ fn a_set_has_the_sums_of_its_links_and_of_those_that_were_removed() {
         world.poll();
     }
     let sum = monitor.clone();
-    let (queues, counters, links) = elsewhere(move || (sum.queues(), sum.counters(), sum.links()));
+    let (queues, counters, links) =
+        in_a_thread(move || (sum.queues(), sum.counters(), sum.links()));
     assert_eq!(of(&queues, WrOpcode::Send), (90, 90 * u64::from(BLOCK)));
     assert_eq!((counters.recovered, links.len()), (3, 3));
     assert_eq!(queues.send_slots, 3 * 32);

@@ -7,8 +7,8 @@ use crate::queue::tally::Tally;
 use crate::wqe::{SendWqe, Transport};
 
 impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
-    /// Counts requests in `tally` from the next post on. A request is counted when the queue reloads its limit, at
-    /// the latest one lap of the ring behind its post; by [`count`](Self::count); and when the queue is cleared.
+    /// Counts requests in `tally` from the next post on. A request is counted when the queue reloads its limit: at the
+    /// latest one lap of the ring behind its post. [`count`](Self::count) and [`clear`](Self::clear) count, too.
     ///
     /// Posting takes no instruction more. A counted request takes some when the limit is reloaded.
     pub fn count_into(&mut self, tally: &'m Tally) {
@@ -55,8 +55,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     #[inline(never)]
     fn count_since(&mut self, tally: &Tally, mut at: u32) {
         while self.head.wrapping_sub(at) as i32 > 0 {
-            // SAFETY: posted since the last count. Each reload of the limit counts, and at most a ring of entries is
-            // posted between two reloads, so the entry is not overwritten; `&mut self` keeps the poster from writing.
+            // SAFETY: posted since the last count, and not overwritten. Each reload of the limit counts, and at most a
+            // ring of entries is posted between two reloads. `&mut self` keeps the poster from writing.
             let entry = unsafe { SendWqe::read(self.ring, at) };
             if let Ok(request) = entry.request(T::TYPE) {
                 tally.send(request.operation(), request.data().total());

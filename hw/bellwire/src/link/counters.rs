@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Counts of faults, recoveries and outcomes of a link. Requests that succeed without a recovery are not
 /// counted: that would cost the data path. Their number is that of the requests that were posted
-/// ([`monitor`](crate::monitor)), less those that failed and those in flight.
+/// ([`monitor`](crate::monitor)), less the failed requests and the requests in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

@@ -1,6 +1,7 @@
 //! How two [`Link`](super::Link)s exchange messages while their queue pairs cannot.
 
 use crate::error::Error;
+use crate::log::{Level, log};
 use crate::memory::fork::Life;
 use bellwire_core::fault::Fault;
 use bellwire_core::link::{FormatError, Message};
@@ -130,6 +131,10 @@ impl From<FormatError> for ExchangeError {
 
 /// Tells the peer that there will be no link, and why, as far as the exchange still carries it.
 pub(super) fn refuse(exchange: &mut dyn Exchange, why: Fault) {
+    log(
+        Level::Warn,
+        format_args!("a peer is refused: {why}: {}", why.text()),
+    );
     let message = Message::GaveUp(why.without_circumstances());
     let _gone = exchange.send(&message.to_bytes());
 }

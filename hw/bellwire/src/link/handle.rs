@@ -11,6 +11,7 @@ use super::worker::Worker;
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::event::Waiters;
+use crate::log::failed;
 use crate::memory::fork::Life;
 use crate::pd::Pd;
 use crate::pinned::{boxed, headroom, with_room};
@@ -77,7 +78,11 @@ impl Link {
     ///
     /// # Errors
     /// Those of [`Device::create_cq`](crate::Device::create_cq) and [`Pd::create_qp`].
-    pub fn new(
+    pub fn new(pd: &Pd, init: LinkInit, exchange: impl Exchange + 'static) -> Result<Self, Error> {
+        failed("a link", Self::create(pd, init, exchange))
+    }
+
+    fn create(
         pd: &Pd,
         init: LinkInit,
         mut exchange: impl Exchange + 'static,

@@ -1,4 +1,4 @@
-//! What other threads read of a link and of a set. The owner stores it off the data path.
+//! Counters of links and sets that other threads read. The owner stores them off the data path.
 
 use super::counters::Counters;
 #[cfg(doc)]
@@ -32,13 +32,15 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// What a link publishes.
+/// The published part of a link.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     cells: Cells,
     phase: AtomicU8,
     stale: AtomicU64,
     held: AtomicU32,
+    /// Number of the queue pair; the last one, while there is none.
+    qpn: AtomicU32,
     /// Requests are counted by operation.
     counts: AtomicBool,
     pub tally: Arc<Tally>,
@@ -149,8 +151,15 @@ impl Published {
         }
     }
 
-    pub fn set_phase(&self, phase: Phase) {
+    /// Returns whether the phase has changed.
+    pub fn set_phase(&self, phase: Phase) -> bool {
+        let before = self.phase.load(ORDER);
         self.phase.store(phase as u8, ORDER);
+        before != phase as u8
+    }
+
+    pub fn qp_num(&self) -> u32 {
+        self.qpn.load(ORDER)
     }
 
     pub fn set_stale(&self, stale: u64) {
@@ -166,6 +175,7 @@ impl Published {
         if self.counts.load(ORDER) {
             qp.count_into(&self.tally);
         }
+        self.qpn.store(qp.qp_num(), ORDER);
         *lock(&self.queues) = Arc::downgrade(qp.memory());
     }
 
@@ -194,7 +204,7 @@ impl LinkMonitor {
         self.0.counters()
     }
 
-    /// What was posted, and how deep the queues are.
+    /// Requests, and depths of the queues.
     pub fn queues(&self) -> QueueCounters {
         let mut queues = QueueCounters::default();
         self.0.add_to(&mut queues);
@@ -224,10 +234,10 @@ impl LinkMonitor {
     }
 }
 
-/// What a set publishes.
+/// The published part of a set.
 #[derive(Debug, Default)]
 pub(super) struct PublishedSet {
-    /// Links that are in the set, by the addresses of what they publish.
+    /// Links that are in the set, by the addresses of their published parts.
     links: Mutex<BTreeMap<usize, (LinkId, Arc<Published>)>>,
     gone: Mutex<(Counters, QueueCounters)>,
     stale: AtomicU64,
@@ -286,7 +296,7 @@ impl LinkSetMonitor {
         sum
     }
 
-    /// What was posted to all links, removed ones included, and how deep their queues are together.
+    /// Requests of all links, removed ones included, and the depths of their queues together.
     pub fn queues(&self) -> QueueCounters {
         let links = lock(&self.0.links);
         let mut sum = lock(&self.0.gone).1;

@@ -35,6 +35,7 @@ use super::worker::Command;
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::event::{Element, EventType};
+use crate::log::{Level, log, wants};
 use crate::panics::Panics;
 use crate::pd::Pd;
 use crate::pinned::with_room;
@@ -48,6 +49,8 @@ use bellwire_core::queue::{Completion, Success};
 use bellwire_core::wr::QpType;
 use bellwire_provider::attr::GidEntry;
 use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -385,6 +388,14 @@ impl RecoveryState {
             Some(qp) => qp.note(fault.to_string()),
             None => self.unnoted.push(fault),
         }
+        if wants(Level::Warn) {
+            let (name, text, recovery) = (self.name(), fault.text(), class.recovery.text());
+            let advice = class.advice;
+            log(
+                Level::Warn,
+                format_args!("{name}: {fault}: {text} To recover: {recovery} Look at: {advice}"),
+            );
+        }
         if let Some(hook) = &mut self.hooks.on_fault {
             let report = FaultReport {
                 fault,
@@ -490,8 +501,51 @@ impl RecoveryState {
     }
 
     fn publish_end(&self) {
-        if self.protocol.ended().is_some() {
-            self.published.set_phase(Phase::Ended);
+        if let Some(end) = self.protocol.ended()
+            && self.published.set_phase(Phase::Ended)
+        {
+            let level = match end.why() {
+                None | Some(EndReason::PeerClosed) => Level::Info,
+                Some(_) => Level::Error,
+            };
+            log(level, format_args!("{}: {end}", self.name()));
+        }
+    }
+
+    /// Names the link in the log.
+    fn name(&self) -> impl fmt::Display {
+        Name {
+            qpn: self.published.qp_num(),
+            epoch: self.protocol.epoch(),
+            peer: self.peer.addr(),
+        }
+    }
+
+    fn log_end(&self, report: &RecoveryReport) {
+        let (name, took) = (self.name(), report.took);
+        match (report.end, report.first) {
+            (End::Recovered, None) => {
+                log(Level::Info, format_args!("{name}: connected in {took:?}"))
+            }
+            (End::Recovered, Some(first)) => log(
+                Level::Info,
+                format_args!(
+                    "{name}: recovered from {first} in {took:?}; {} requests posted again, {} reported as not executed, failed or in doubt",
+                    report.replayed, report.reported
+                ),
+            ),
+            (End::Degraded(why), first) => log(
+                Level::Warn,
+                format_args!(
+                    "{name}: works again after {took:?}, but {why}; it began with {}",
+                    first.map_or_else(
+                        || "the first connection".to_owned(),
+                        |first| first.to_string()
+                    )
+                ),
+            ),
+            // Logged with its reason when the link ends.
+            (End::GaveUp(_), _) => {}
         }
     }
 
@@ -516,6 +570,7 @@ impl RecoveryState {
             reported: std::mem::take(&mut self.reported),
             first: self.protocol.first(),
         };
+        self.log_end(&report);
         if let Some(hook) = &mut self.hooks.on_recovered {
             self.panics.catch(|| hook(&report));
         }
@@ -655,6 +710,24 @@ impl RecoveryState {
                 Fault::Errno(libc::ENOMEM)
             }
             _ => Fault::Errno(libc::EINVAL),
+        }
+    }
+}
+
+/// A link in the log.
+struct Name {
+    qpn: u32,
+    epoch: u64,
+    peer: Option<SocketAddr>,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { qpn, epoch, peer } = self;
+        write!(f, "link on queue pair {qpn:#x}, connection {epoch}")?;
+        match peer {
+            Some(peer) => write!(f, ", to {peer}"),
+            None => Ok(()),
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct QpMemory {
     /// Set when the queue pair was destroyed: the indices up to which its completions extend at most, as
     /// producer indices of its completion queues.
     pub(super) end: OnceLock<(u32, u32)>,
-    /// Where the queues count what is posted.
+    /// Where the queues count their requests.
     pub(super) tally: OnceLock<Arc<Tally>>,
 }
 

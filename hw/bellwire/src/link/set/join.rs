@@ -14,6 +14,7 @@ use super::slots::Joined;
 use super::{LinkId, LinkSet};
 use crate::error::Error;
 use crate::event::Element;
+use crate::log::failed;
 use crate::pinned::{boxed, headroom, no_memory, room_for, room_in_queue};
 use bellwire_core::fault::Fault;
 use std::collections::VecDeque;
@@ -109,7 +110,7 @@ impl LinkSet {
         exchange: impl Exchange + 'static,
     ) -> Result<LinkId, JoinError> {
         let mut exchange: Option<Box<dyn Exchange>> = Some(Box::new(exchange));
-        self.join_boxed(init, &mut exchange).inspect_err(|error| {
+        failed("a link of a set", self.join_boxed(init, &mut exchange)).inspect_err(|error| {
             if let Some(exchange) = &mut exchange {
                 refuse(&mut **exchange, error.fault());
             }

@@ -45,6 +45,7 @@ use super::monitor::PublishedSet;
 use super::wake::Sleep;
 use crate::error::Error;
 use crate::event::{Element, Waiters};
+use crate::log::failed;
 use crate::panics::Panics;
 use crate::pd::Pd;
 use crate::pinned::headroom;
@@ -236,6 +237,10 @@ impl LinkSet {
     /// [`Pd::create_srq`]; [`Error::Foreign`] and [`Error::NoBlock`] for a slab that cannot supply it;
     /// [`Error::Io`] without a descriptor left.
     pub fn new(pd: &Pd, init: LinkSetInit) -> Result<Self, Error> {
+        failed("a set of links", Self::create(pd, init))
+    }
+
+    fn create(pd: &Pd, init: LinkSetInit) -> Result<Self, Error> {
         headroom()?;
         let device = pd.device();
         let max_cqe = device.attr().max_cqe;
