@@ -100,7 +100,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
         .to_owned()
 }
 
-/// Declares a group: a line for each rule, a function of the same name for what it does.
+/// Declares a group of rules. Each rule has a line here, and a function of the same name that checks it.
 ///
 /// ```text
 /// rules! {

@@ -24,7 +24,7 @@ pub const ROLE: &str = "hostile";
 /// Bytes of its own memory.
 const BYTES: usize = 1 << 16;
 
-/// How often it looks whether a packet was read.
+/// How often the hostile process checks whether its packet was read.
 const GLANCES: usize = 10;
 
 /// Far longer than a thread waits for its processor.

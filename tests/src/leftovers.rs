@@ -122,7 +122,7 @@ pub fn files(home: &Path, fabric: &str) -> Vec<PathBuf> {
 pub struct Home(pub PathBuf);
 
 impl Home {
-    /// One for this fabric, or test.
+    /// Creates the folder, with a name from the fabric or the test.
     pub fn new(fabric: &str) -> Self {
         let home = std::env::temp_dir().join(fabric);
         fs::create_dir(&home).expect("a folder for the children");

@@ -48,8 +48,8 @@ impl Library {
         u64::from_le_bytes(bytes) as usize
     }
 
-    /// What the dynamic section has under this tag (`Elf64_Dyn`): of tables an address, which is the place
-    /// in the file, for they are in its first segment.
+    /// The value of the dynamic section's entry with this tag (`Elf64_Dyn`). For a table the value is its
+    /// address, which equals its offset in the file: tables are in the first segment.
     fn dynamic(&self, tag: usize) -> usize {
         const PT_DYNAMIC: usize = 2;
         let headers = (0..self.number::<2>(56)).map(|at| self.number::<8>(32) + 56 * at);

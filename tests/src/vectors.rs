@@ -70,7 +70,7 @@ impl Recording {
         }
     }
 
-    /// The folder, for messages.
+    /// The folder that has the recording. Messages of failed tests name it.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

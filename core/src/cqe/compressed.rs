@@ -30,8 +30,8 @@ use core::ptr::NonNull;
 /// Mini CQEs in an array.
 const ARRAY: u32 = 8;
 
-/// What the mini CQEs of received messages contain besides the length
-/// (`mlx5dv_cqe_comp_res_format`). Chosen when the completion queue is created.
+/// The field of mini CQEs of received messages besides the length (`mlx5dv_cqe_comp_res_format`). The
+/// program chooses it when it creates the completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MiniFormat {
     /// The receive side scaling (RSS) hash.

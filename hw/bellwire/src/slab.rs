@@ -154,17 +154,22 @@ impl Slab {
         Grant::of_block(lent, block, length, access)
     }
 
-    /// Cuts a region like [`new`](Self::new), which others may keep alive, too. It may also be accessible to
-    /// peers or through other mappings.
+    /// Cuts a region into blocks like [`new`](Self::new). Other owners may keep the region alive, and peers or
+    /// other mappings may reach its memory.
     ///
     /// # Errors
     /// [`Error::Slab`]: the layout is impossible, or does not fit.
     ///
     /// # Safety
-    /// As long as there is a clone, a cache or a block of this slab, the region is read and written only
-    /// through the blocks, by the devices that these are posted to, and by those to whom a block was exposed
-    /// ([`Block::expose`]); and it is not cut again. This also covers other mappings of the memory, and
-    /// requests (the program's own, too) and windows that use the region's keys.
+    /// As long as there is a clone, a cache or a block of this slab, the region is not cut again, and is read
+    /// and written only:
+    ///
+    /// - through the blocks,
+    /// - by devices that a block is posted to,
+    /// - by peers that a block was exposed to ([`Block::expose`]).
+    ///
+    /// The promise covers other mappings of the memory. It also covers requests and windows that use the
+    /// region's keys, the program's own requests included.
     pub unsafe fn of_shared(region: Arc<Region>, layout: &[ClassLayout]) -> Result<Self, Error> {
         let metas: Box<[BlockMeta]> = defaults(block_count(layout).min(region.len() / 64))?;
         let classes: Box<[SlabClass]> = defaults(layout.len())?;

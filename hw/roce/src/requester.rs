@@ -560,7 +560,7 @@ impl Requester {
         self.unasked = 0;
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout) if nothing arrives before.
+    /// The time at which to call [`handle_timeout`](Self::handle_timeout), unless a packet arrives before.
     pub fn poll_timeout(&self) -> Option<Duration> {
         if self.failed.is_some() {
             return None;

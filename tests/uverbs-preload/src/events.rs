@@ -95,8 +95,8 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<RawFd, Errno> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?.into_raw_fd())
 }
 
-/// Reads an asynchronous event. The event is held until it is counted, so that destroying what it
-/// names counts it too.
+/// Reads an asynchronous event. The object that the event names cannot be destroyed before the event is
+/// counted.
 pub fn read_async(events: &Events, to: u64, room: usize) -> Result<usize, Errno> {
     if room < size_of::<AsyncEventDesc>() {
         return Err(Errno::INVAL);

@@ -17,8 +17,8 @@ type Hook<E> = Box<dyn FnMut(E) + Send>;
 /// Events that wait to be delivered, and the hook that receives them.
 ///
 /// The hook is called without holding the lock: it may call back into this type, set another hook, or
-/// panic. It is taken out while it is called. A thread that finds it taken out leaves its events to the
-/// thread that took it, which looks again after putting it back.
+/// panic. The thread that calls the hook takes it out first, so another thread only queues its events.
+/// The first thread puts the hook back, then checks the queue again.
 pub(super) struct EventHook<E> {
     state: Mutex<State<E>>,
     /// How many events wait, changed under the lock: a thread that looks and finds none takes no lock.

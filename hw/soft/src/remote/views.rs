@@ -35,7 +35,7 @@ const BYTES: u64 = 1 << 40;
 /// (vm.max_map_count). What is not mapped is sent in packets.
 const MAPPED: usize = 1 << 15;
 
-/// A piece of a peer's memory that is mapped here, or was.
+/// A piece of a peer's memory that this process maps, or has mapped before.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     place: &'static Place,

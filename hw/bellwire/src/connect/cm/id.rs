@@ -98,7 +98,7 @@ impl Id {
     }
 
     /// Listens for peers (rdma_listen(3)): each connection request raises `ConnectRequest`. Requests
-    /// beyond `backlog` wait until others have been taken; if that takes too long, those peers get
+    /// beyond `backlog` wait until the program has taken others. A peer that waits too long gets
     /// `Unreachable`.
     ///
     /// # Errors

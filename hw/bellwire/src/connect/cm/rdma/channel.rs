@@ -34,7 +34,7 @@ unsafe impl Sync for Channel {}
 
 /// An event's contents, after it was acknowledged.
 struct Got {
-    /// `None` if its last handle has been dropped meanwhile.
+    /// The id that the event is for; `None` after the last handle of the id was dropped.
     id: Option<Arc<Id>>,
     kind: Result<EventKind, u32>,
 }
