@@ -22,6 +22,9 @@ use crate::{
 pub const TOOLS: [&str; 3] = ["perf", "pingpong", "rping"];
 const BEFORE: &str = "bellwire-";
 
+/// Prints which crates the library may be built of: of every target and feature.
+const SBOM: &str = "cargo sbom --cargo-package bellwire-ffi --output-format spdx_json_2_3";
+
 /// Loaded at run time where there are devices.
 const RECOMMENDS: &str = "libibverbs1, librdmacm1, ibverbs-providers";
 
@@ -128,6 +131,7 @@ impl<'a> Packages<'a> {
         for file in [&file, &install::soname(self.workspace)?] {
             fs::rename(from.join(file), to.join(file)).with_context(|| file.clone())?;
         }
+        self.bill_of_materials(&name)?;
         let control = self.dir.join(&name).join("DEBIAN");
         fs::create_dir_all(&control)?;
         let shlibs = format!("libbellwire {abi} {name} (>= {})\n", self.version);
@@ -143,6 +147,18 @@ impl<'a> Packages<'a> {
             section: "libs",
             about: "RDMA data plane, shared library",
         })
+    }
+
+    /// Writes an SBOM of the library, in the form of SPDX, if cargo-sbom is there.
+    fn bill_of_materials(&self, name: &str) -> Result<()> {
+        let Some(bill) = output_of(SBOM) else {
+            println!("{name} has no SBOM: `cargo install cargo-sbom` provides what makes it");
+            return Ok(());
+        };
+        let place = self.dir.join(name).join("usr/share/doc").join(name);
+        fs::create_dir_all(&place)?;
+        fs::write(place.join("sbom.spdx.json"), bill)?;
+        Ok(())
     }
 
     /// Headers, manual pages, the static library, and what pkg-config and CMake need.
