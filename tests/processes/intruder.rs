@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 pub const ROLE: &str = "intruder";
 
 /// As `hw/soft/src/fabric/hello.rs` has it.
-const MAGIC: &[u8; 8] = b"bellwr06";
+const MAGIC: &[u8; 8] = b"bellwr07";
 const HELLO: usize = 88;
 const REFUSAL: usize = 48;
 

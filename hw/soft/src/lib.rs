@@ -21,15 +21,16 @@
 //! # The way of a request to another process
 //! Out, from `execute`:
 //! - a SEND of up to 32 bytes inline, or of up to 12 with immediate data: `remote::send::send_there`;
-//! - other SENDs, and WRITEs with immediate data: `remote::eager`. The packet has the data (`remote::carried`) or, above
-//!   2 KiB, its place (`remote::pulled`, `remote::gather`);
+//! - other SENDs, and WRITEs with immediate data: `remote::eager`;
 //! - a WRITE or a READ of one element: `remote::send::write_there` or `one_sided::transfer_there`, without a packet;
 //! - a datagram: `run`, `datagram::send`, `remote::datagram`;
 //! - every other request, and any that these leave: `run`, `remote::requester::step`, `remote::outgoing`.
 //!
+//! `eager` and `outgoing` share one encoder, `remote::packet`: the packet has the data or, above 2 KiB, its place.
+//!
 //! In, from a poll's `remote::look` or from the holder of the lock:
-//! - without the lock: `remote::entry` decodes, `remote::unlocked::accepting` checks the queue pair, and
-//!   `receive::deliver` delivers;
+//! - without the lock: `remote::entry` decodes (`remote::pulled` where the packet has the data's place),
+//!   `remote::unlocked::accepting` checks the queue pair, and `receive::deliver` delivers;
 //! - under the lock: `remote::link::read`, `remote::arrival`, `receive`.
 //!
 //! Back: the next packet carries the acknowledgement (`remote::post`), or `remote::acks` sends it. The requester completes
@@ -38,6 +39,7 @@
 //! # Words
 //! - **Packet**: the lines of a ring that carry one request, datagram, response or list of acknowledgements to another
 //!   process.
+//! - **Carriage**: where a packet's data is: in its first line, in the entry, behind the entry, or in shared memory.
 //! - **Delivery**: a message takes a receive. The responder claims it, places the data, and reports it.
 //! - **Report**: the poll that finds a message returns its receive, without a completion entry.
 //! - **Acknowledgement**: the number of the last request that the responder has executed. It completes all before it, and

@@ -527,6 +527,24 @@ fn writes_and_reads(mapped: bool) {
     }
 }
 
+/// A packet says that it has no data where the ring holds data of packets before.
+#[test]
+fn reads_of_nothing_at_each_place_of_the_ring() {
+    let (_here, _there, mut a, mut b) = sides(false, false);
+    a.region.write(0, &pattern(4096, 1));
+    // More than twice round the ring, which has 4096 lines.
+    for _ in 0..140 {
+        let remote = b.region.remote(64);
+        let (from, into) = ([a.region.sge(0, 4096)], [a.region.sge(0, 0)]);
+        post(&mut a.qp, 1, RdmaWrite { remote }, &from[..], SIGNALED).expect("room");
+        a.qp.sq().ring();
+        settle(&mut a, &mut b, 0);
+        post(&mut a.qp, 2, RdmaRead { remote }, &into[..], SIGNALED).expect("room");
+        a.qp.sq().ring();
+        assert_eq!(settle(&mut a, &mut b, 0), [(2, Some(0))]);
+    }
+}
+
 /// Nothing is written where not all may be.
 #[test]
 fn a_long_write_beyond_the_end_is_refused_whole() {

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// Version of all formats that two processes share.
-const MAGIC: u64 = u64::from_le_bytes(*b"bellwr06");
+const MAGIC: u64 = u64::from_le_bytes(*b"bellwr07");
 
 /// Size of a hello message in bytes.
 const BYTES: usize = 8 + 8 + 8 + 16 + 8 + 8 + 16 + 16;

@@ -68,9 +68,7 @@ pub use reading::{PendingAcks, Reads};
 pub use segment::Published;
 pub use size::{Besides, MOST_SHORT, Size};
 pub use window::Mapped;
-pub use wire::{
-    CarriedAck, Front, Header, IN_LINE, InPlace, MAX_PACKET, Packet, Room, Send, Sending,
-};
+pub use wire::{CarriedAck, Front, Header, IN_LINE, InPlace, MAX_PACKET, Packet, Send, Sending};
 
 /// Maximum number of nodes in a fabric.
 pub const MAX_NODES: usize = 4096;

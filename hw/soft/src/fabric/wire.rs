@@ -19,7 +19,7 @@ mod line;
 mod room;
 
 pub use line::InPlace;
-pub use room::{Front, Room};
+pub use room::Front;
 
 use super::name::{Kind, Name};
 use super::number::Number;
@@ -238,47 +238,6 @@ impl Sending<'_> {
         }
     }
 
-    /// Sends a packet of `len` bytes, which `fill` writes. Once there is room, `header` returns its header.
-    #[inline(always)]
-    pub fn send<A: CarriedAck>(
-        self,
-        incarnation: u64,
-        header: impl FnOnce() -> Header<A>,
-        len: usize,
-        fill: impl FnOnce(&mut Room),
-    ) -> Result<(), Send> {
-        self.send_behind(CLEARED + FOR_ANSWERS, incarnation, header, len, fill)
-    }
-
-    /// Like [`send`](Self::send), for a response.
-    pub fn answer(
-        self,
-        incarnation: u64,
-        header: Header,
-        len: usize,
-        fill: impl FnOnce(&mut Room),
-    ) -> Result<(), Send> {
-        self.send_behind(CLEARED, incarnation, || header, len, fill)
-    }
-
-    #[inline(always)]
-    fn send_behind<A: CarriedAck>(
-        self,
-        kept: u32,
-        incarnation: u64,
-        header: impl FnOnce() -> Header<A>,
-        len: usize,
-        fill: impl FnOnce(&mut Room),
-    ) -> Result<(), Send> {
-        let ours = self.writer.segments.ours;
-        self.publish(incarnation, lines_of(len), kept, |offset, front| {
-            let mut room = Room::new(ours, offset, len);
-            fill(&mut room);
-            room.write_first(front)?;
-            Ok((len, header()))
-        })
-    }
-
     /// Sends a request's packet of `len` bytes, which fits in one line: `first` writes its payload and returns its header
     /// once there is room, so that few values are held meanwhile. It calls nothing.
     #[inline(always)]
@@ -309,7 +268,7 @@ impl Sending<'_> {
     /// # Safety
     /// Each piece is readable.
     #[inline(always)]
-    pub unsafe fn send_data<A: CarriedAck>(
+    pub unsafe fn send<A: CarriedAck>(
         self,
         incarnation: u64,
         len: usize,

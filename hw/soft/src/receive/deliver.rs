@@ -19,16 +19,16 @@ use bellwire_core::cqe::{Cqe64, CqeOpcode, PlainCqe};
 use bellwire_core::wqe::SrqRing;
 use bellwire_core::wr::Remote;
 
-/// A message that has arrived from another process, in so many pieces at the most.
+/// A message that has arrived from another process.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Arrived<const PIECES: usize = 2> {
+pub(in super::super) struct Arrived<'d> {
     /// Opcode of the receive's completion.
     pub kind: CqeOpcode,
     pub imm: Be32,
     pub solicited: bool,
     pub length: usize,
     /// Readable, and all of the data together. The other process may change it at any time.
-    pub data: [(*const u8, usize); PIECES],
+    pub data: &'d [(*const u8, usize)],
     /// Where the data of a WRITE goes; that of a SEND goes to the receive.
     pub target: Option<Remote>,
 }
@@ -42,7 +42,20 @@ pub(in super::super) enum Reported {
     InQueue,
 }
 
-impl<const PIECES: usize> Arrived<PIECES> {
+impl<'d> Arrived<'d> {
+    /// A SEND of which its length says all.
+    #[inline(always)]
+    pub fn plain(length: usize, data: &'d [(*const u8, usize)]) -> Self {
+        Self {
+            kind: CqeOpcode::RespSend,
+            imm: Be32::new(0),
+            solicited: false,
+            length,
+            data,
+            target: None,
+        }
+    }
+
     /// Whether it is a SEND of which its length says all.
     #[inline(always)]
     fn is_plain(&self) -> bool {
@@ -75,11 +88,11 @@ impl RecvWork {
     ///
     /// The data is not placed in the CQE: this thread may be the one that polls it.
     #[inline(always)]
-    pub(in super::super) fn deliver<const PIECES: usize>(
+    pub(in super::super) fn deliver(
         &mut self,
         hca: &Hca,
         rights: &Rights,
-        message: &Arrived<PIECES>,
+        message: &Arrived<'_>,
         valid: impl Fn() -> bool,
         poll: Option<&mut PolledQueue>,
     ) -> Option<Reported> {
@@ -106,7 +119,7 @@ impl RecvWork {
     pub(in super::super) fn receive_arrived_datagram(
         &mut self,
         hca: &Hca,
-        arrived: &Arrived,
+        arrived: &Arrived<'_>,
         origin: &Origin,
     ) -> bool {
         match &mut self.source {
@@ -153,11 +166,11 @@ impl RecvWork {
 impl<R: Lists> Claim<R> {
     /// Places a message and reports the receive. `None`: as for [`deliver`](RecvWork::deliver).
     #[inline(always)]
-    fn fill_arrived<const PIECES: usize>(
+    fn fill_arrived(
         &self,
         hca: &Hca,
         rights: &Rights,
-        message: &Arrived<PIECES>,
+        message: &Arrived<'_>,
         local: &mut LocalGrant,
         valid: impl Fn() -> bool,
         poll: Option<&mut PolledQueue>,
@@ -192,13 +205,13 @@ impl<R: Lists> Claim<R> {
     }
 
     /// Like [`fill_arrived`](Self::fill_arrived), for a datagram.
-    fn fill_arrived_datagram(&self, hca: &Hca, arrived: &Arrived, origin: &Origin) -> bool {
+    fn fill_arrived_datagram(&self, hca: &Hca, arrived: &Arrived<'_>, origin: &Origin) -> bool {
         if (self.room(hca, (GRH_BYTES + arrived.length) as u64)).is_err() {
             return false;
         }
         // SAFETY: the receive is claimed; the elements were checked just before, and have room for header and data.
         let mut placer = unsafe { self.behind_header(origin) };
-        for (from, len) in arrived.data {
+        for &(from, len) in arrived.data {
             // SAFETY: the data is readable; as above.
             unsafe { placer.put(from, len) };
         }
@@ -213,12 +226,7 @@ impl<R: Lists> Claim<R> {
 
     /// Places the data into the receive. `false`: it does not fit.
     #[inline(always)]
-    fn place<const PIECES: usize>(
-        &self,
-        hca: &Hca,
-        message: &Arrived<PIECES>,
-        local: &mut LocalGrant,
-    ) -> bool {
+    fn place(&self, hca: &Hca, message: &Arrived<'_>, local: &mut LocalGrant) -> bool {
         // SAFETY: the receive is claimed. An empty list has an element of length zero.
         let first = unsafe { self.ring.first(self.index) };
         match room_in(hca, local, &first, message.length) {
@@ -232,13 +240,13 @@ impl<R: Lists> Claim<R> {
     /// Like [`place`](Self::place), into several elements.
     #[cold]
     #[inline(never)]
-    fn scatter<const PIECES: usize>(self, hca: &Hca, arrived: Arrived<PIECES>) -> bool {
+    fn scatter(self, hca: &Hca, arrived: Arrived<'_>) -> bool {
         if self.room(hca, arrived.length as u64).is_err() {
             return false;
         }
         // SAFETY: the receive is claimed.
         let mut placer = Placer::new(unsafe { self.ring.elements(self.index) });
-        for (from, len) in arrived.data {
+        for &(from, len) in arrived.data {
             // SAFETY: the data is readable; the elements were checked in this section, and have room for it.
             unsafe { placer.put(from, len) };
         }
@@ -248,12 +256,7 @@ impl<R: Lists> Claim<R> {
 
 /// Writes the data to where the requester says. `false`: the queue pair does not allow it.
 #[inline(always)]
-fn put<const PIECES: usize>(
-    hca: &Hca,
-    rights: &Rights,
-    target: Remote,
-    arrived: &Arrived<PIECES>,
-) -> bool {
+fn put(hca: &Hca, rights: &Rights, target: Remote, arrived: &Arrived<'_>) -> bool {
     let (length, access) = (arrived.length as u64, AccessFlags::REMOTE_WRITE);
     if length == 0 {
         // No key is needed (IBTA C9-88).

@@ -105,10 +105,9 @@ impl Hca {
     ) -> Result<(), Send> {
         let peer = self.node.as_ref().ok_or(Send::Gone)?.peer(slot);
         let header = Header::of(Name::new(Kind::Answer, to), Number::new(life, answer.msn));
-        let bytes = answer.encode();
-        (self.sending(peer)?).answer(peer.incarnation(), header, BYTES, |room| {
-            // SAFETY: the bytes of an array.
-            unsafe { room.put(bytes.as_ptr(), BYTES) };
+        (self.sending(peer)?).answer_line(peer.incarnation(), |front| {
+            front.put(0, answer.encode());
+            (BYTES, header)
         })?;
         self.after_send(peer);
         Ok(())

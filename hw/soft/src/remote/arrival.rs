@@ -14,7 +14,7 @@ use super::super::respond::Blame;
 use super::super::run::{Stop, execute_one, read_from};
 use super::answer::{Answer, Verdict};
 use super::data::{Pulled, data_bytes};
-use super::post::IN_PACKET;
+use super::packet::IN_PACKET;
 use super::{ASKS, EAGER, MORE, PART, PULLED, Responder, SPEAKING, UNRELIABLE};
 use crate::error::Error;
 use crate::fabric::{Header, Number, Packet, Peer, PendingAcks, lid};

@@ -14,7 +14,7 @@ use super::super::receive::Fetch;
 use super::super::respond::Answer;
 use super::super::run::Stop;
 use super::arrival::speaks;
-use super::post::IN_PACKET;
+use super::packet::IN_PACKET;
 use super::{FETCHED_AT_ONCE, PART, PULLED};
 use crate::fabric::{Packet, Peer};
 use arrayvec::ArrayVec;
@@ -63,8 +63,10 @@ struct Part {
 
 impl Part {
     /// `None`: the packet is invalid.
-    fn read(packet: &Packet<'_>, wqe: &SendWqe<'_>) -> Option<Self> {
-        let (at, behind) = behind(packet, wqe)?.split_first_chunk()?;
+    fn read(packet: &Packet<'_>, request: &Request<'_>) -> Option<Self> {
+        let wqe = request.wqe();
+        let behind = packet.bytes.get(wqe.ds() as usize * SEGMENT..)?;
+        let (at, behind) = behind.split_first_chunk()?;
         let (total, behind) = behind.split_first_chunk()?;
         let [at, total] = [at, total].map(|bytes| u64::from_ne_bytes(*bytes));
         let (strings, length) = match packet.header.flags & PULLED {
@@ -72,7 +74,7 @@ impl Part {
                 let (addr, length) = (behind.as_ptr().expose_provenance(), behind.len() as u64);
                 (List::from_iter([(addr as u64, length)]), length)
             }
-            _ => strings(behind)?,
+            _ => location(request)?,
         };
         let end = at.checked_add(length)?;
         let part = Self {
@@ -85,33 +87,27 @@ impl Part {
     }
 }
 
-/// The bytes after the entry in its packet.
-fn behind<'a>(packet: &Packet<'a>, wqe: &SendWqe<'_>) -> Option<&'a [u8]> {
-    packet.bytes.get(wqe.ds() as usize * SEGMENT..)
-}
-
 /// Length of a request's data, if it is not in its packet alone.
 pub(super) fn data_bytes(packet: &Packet<'_>, transport: QpType, wqe: &SendWqe<'_>) -> Option<u64> {
     match packet.header.flags & (PULLED | PART) {
         0 => None,
-        PULLED => Some(location(packet, &wqe.request(transport).ok()?)?.1),
-        _ => Some(Part::read(packet, wqe)?.total),
+        PULLED => Some(location(&wqe.request(transport).ok()?)?.1),
+        _ => Some(Part::read(packet, &wqe.request(transport).ok()?)?.total),
     }
 }
 
-/// Where a request's data is in the requester's memory, and its length. `None`: the packet is invalid.
-fn location(packet: &Packet<'_>, request: &Request<'_>) -> Option<(List, u64)> {
-    let behind = behind(packet, request.wqe())?;
-    if !behind.is_empty() {
-        return strings(behind);
-    }
-    let mut data = request.data();
-    match (data.next(), data.next()) {
-        (Some(Data::Pointer(sge)), None) => {
-            bounded(List::from_iter([(sge.addr, u64::from(sge.length))]))
-        }
-        _ => None,
-    }
+/// Where the data of a request is in the requester's memory, or that of its part, and its length. `None`: the packet is
+/// invalid, or this is more than is fetched at once.
+fn location(request: &Request<'_>) -> Option<(List, u64)> {
+    let list = (request.data()).map(|data| match data {
+        Data::Pointer(sge) => Some((sge.addr, u64::from(sge.length))),
+        Data::Inline(..) => None,
+    });
+    let list = list.collect::<Option<List>>()?;
+    let total = list.iter().map(|(_, length)| length).sum();
+    (1..=FETCHED_AT_ONCE)
+        .contains(&total)
+        .then_some((list, total))
 }
 
 fn takes_data(request: &Request<'_>) -> bool {
@@ -128,7 +124,7 @@ impl Hca {
         work: &SendWork,
         request: &Request<'_>,
     ) -> Option<Pulled> {
-        let (strings, length) = location(packet, request).filter(|_| takes_data(request))?;
+        let (strings, length) = location(request).filter(|_| takes_data(request))?;
         let Some(sources) = self.sources(control, packet.header.name.dst(), &strings) else {
             return Some(Pulled::NotMapped);
         };
@@ -168,7 +164,7 @@ impl Hca {
         work: &SendWork,
         request: &Request<'_>,
     ) -> Option<Pulled> {
-        let part = Part::read(packet, request.wqe()).filter(|_| takes_data(request))?;
+        let part = Part::read(packet, request).filter(|_| takes_data(request))?;
         let sources = match packet.header.flags & PULLED {
             0 => Some(part.strings),
             _ => self.sources(control, packet.header.name.dst(), &part.strings),
@@ -270,35 +266,11 @@ impl Hca {
     }
 }
 
-/// Maximum number of pieces of an entry's data, each of which may be in two parts.
-const PIECES: usize = 128;
+/// Most data segments of an entry.
+const PIECES: usize = 63;
 
 /// Addresses and lengths.
 type List = ArrayVec<(u64, u64), PIECES>;
-
-/// The addresses and lengths that the requester gives for its data, and the total length. `None`: they are
-/// invalid, or exceed what is fetched at once.
-fn strings(list: &[u8]) -> Option<(List, u64)> {
-    let (pairs, rest) = list.as_chunks::<16>();
-    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).ok();
-    if pairs.len() > PIECES {
-        return None;
-    }
-    let strings: List = (pairs.iter())
-        .map(|pair| Some((word(&pair[..8])?, word(&pair[8..])?)))
-        .collect::<Option<_>>()?;
-    bounded(strings).filter(|_| rest.is_empty())
-}
-
-/// The pieces and their total length, if that is one that is fetched at once.
-fn bounded(strings: List) -> Option<(List, u64)> {
-    let total = strings
-        .iter()
-        .try_fold(0u64, |sum, &(_, len)| sum.checked_add(len))?;
-    (1..=FETCHED_AT_ONCE)
-        .contains(&total)
-        .then_some((strings, total))
-}
 
 /// Copies the pieces `from` to the pieces `to`, starting `skip` bytes into `to`. `false`: there is not enough
 /// room, or some of it cannot be accessed any more.
@@ -334,7 +306,11 @@ pub(super) unsafe fn bring(from: &[(u64, u64)], to: &[(u64, u64)], mut skip: u64
 
 #[cfg(test)]
 mod tests {
+    use super::super::packet::place_of;
     use super::*;
+    use crate::pinned::Pinned;
+    use bellwire_core::be::Be32;
+    use bellwire_core::wqe::{BASIC_BLOCK, CtrlSegment, INLINE_FLAG, SendRing, opcode};
 
     fn at(bytes: &[u8]) -> (u64, u64) {
         (
@@ -362,27 +338,36 @@ mod tests {
     /// The limit on what is fetched while the device's lock is held applies to any packet of a peer.
     #[test]
     fn no_more_is_fetched_at_once_than_others_wait_for() {
-        let list = |pieces: &[u64]| -> Vec<u8> {
-            let words = pieces.iter().flat_map(|length| [4096, *length]);
-            words.flat_map(u64::to_ne_bytes).collect()
+        // An entry of 63 segments, and room for its ring's alignment.
+        let memory = Pinned::zeroed(16 * BASIC_BLOCK).expect("some memory");
+        let location = |pieces: &[u64]| {
+            let ctrl = CtrlSegment {
+                opmod_idx_opcode: Be32::new(opcode::SEND.into()),
+                qpn_ds: Be32::new(1 + pieces.len() as u32),
+                ..CtrlSegment::default()
+            };
+            // SAFETY: within the memory, which nothing else uses.
+            let wqe = unsafe {
+                memory.start().cast().write(ctrl);
+                for (at, length) in pieces.iter().enumerate() {
+                    let piece = (std::ptr::without_provenance(4096), *length as usize);
+                    let to = memory.start().add((1 + at) * SEGMENT);
+                    to.cast().write(place_of(piece));
+                }
+                SendWqe::read(SendRing::new(memory.start(), 16).expect("aligned"), 0)
+            };
+            super::location(&wqe.request(QpType::Rc).expect("a SEND"))
         };
         let most = FETCHED_AT_ONCE;
         for pieces in [&[1][..], &[most], &[most - 1, 1]] {
-            let (found, length) = strings(&list(pieces)).expect("it makes sense");
+            let (found, length) = location(pieces).expect("it makes sense");
             assert_eq!(found.len(), pieces.len());
             assert_eq!(length, pieces.iter().sum::<u64>());
         }
-        let many = [1; PIECES + 1];
-        for pieces in [
-            &[][..],
-            &[0],
-            &[most + 1],
-            &[most, 1],
-            &[u64::MAX, 2],
-            &many,
-        ] {
-            assert!(strings(&list(pieces)).is_none(), "{pieces:?}");
+        let inline = u64::from(INLINE_FLAG | 1);
+        let many = [most; 62];
+        for pieces in [&[][..], &[0], &[most + 1], &[most, 1], &[1, inline], &many] {
+            assert!(location(pieces).is_none(), "{pieces:?}");
         }
-        assert!(strings(&list(&[1])[1..]).is_none());
     }
 }

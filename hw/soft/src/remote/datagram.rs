@@ -12,12 +12,10 @@ use super::super::port::{MTU, OtherNode};
 use super::super::receive::{Arrived, GRH_BYTES, Message, Origin};
 use super::super::run::Stop;
 use super::entry::joined;
-use crate::fabric::{
-    Besides, Header, InPlace, Kind, MAX_PACKET, Name, Number, Packet, Peer, Room, Send,
-};
+use super::packet::{Pieces, pieces_of};
+use crate::fabric::{Besides, Header, InPlace, Kind, MAX_PACKET, Name, Number, Packet, Peer, Send};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CqeOpcode, Source, Syndrome};
-use bellwire_core::wqe::Data;
 use std::sync::atomic::Ordering;
 
 /// Bytes in front of the GRH and the data.
@@ -172,30 +170,15 @@ fn send_to(
     let parts = [&front[..], group, grh];
     let bytes = length + parts.iter().map(|part| part.len()).sum::<usize>();
     debug_assert!(bytes <= MAX_PACKET);
-    let fill = |room: &mut Room| {
-        let put = |room: &mut Room, bytes: &[u8]| {
-            // SAFETY: the bytes of a slice.
-            unsafe { room.put(bytes.as_ptr(), bytes.len()) };
-        };
-        for part in parts {
-            put(room, part);
-        }
-        for piece in message.data {
-            match piece {
-                Data::Inline(head, tail) => {
-                    put(room, head);
-                    put(room, tail);
-                }
-                Data::Pointer(sge) => {
-                    let from = std::ptr::with_exposed_provenance(sge.addr as usize);
-                    // SAFETY: the sender has checked the data in this section.
-                    unsafe { room.put(from, sge.length as usize) };
-                }
-            }
-        }
-    };
-    hca.sending(peer)?
-        .send(peer.incarnation(), || header, bytes, fill)?;
+    let mut pieces: Pieces = (parts.iter())
+        .map(|part| (part.as_ptr(), part.len()))
+        .collect();
+    pieces.extend(message.data.flat_map(pieces_of));
+    // SAFETY: slices, and data that the sender has checked in this section.
+    unsafe {
+        hca.sending(peer)?
+            .send(peer.incarnation(), bytes, |_| header, 0, &pieces)
+    }?;
     hca.after_send(peer);
     Ok(())
 }
@@ -243,7 +226,7 @@ impl Hca {
             imm: front.imm,
             solicited: front.solicited(),
             length,
-            data,
+            data: &data,
             target: None,
         };
         let origin = front.origin(

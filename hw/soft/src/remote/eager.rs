@@ -1,33 +1,26 @@
-//! Messages that travel whole in one packet, and whose data is one piece of up to 4 KiB. Each is a SEND with or without
-//! immediate data, or a WRITE with immediate data, on a reliable connection. Of longer data in memory that the peer can map,
-//! from 2 KiB on, the packet only says where it is: see [`pulled`](super::pulled). Of data in several pieces: see
-//! [`gather`](super::gather).
+//! Messages that travel whole in one packet. Each is a SEND with or without immediate data, or a WRITE with immediate data,
+//! on a reliable connection. Its data is inline, or in some elements.
 //!
 //! Any other request changes nothing here, and [`step`](super::requester) executes it.
 
 use super::super::execute::{Current, SEND_DATA};
 use super::super::hca::Hca;
 use super::super::qp::SendWork;
-use super::carried::{WRITE_DATA, sent_pieces};
-use super::gather::sent_gathered;
-use super::post::{IN_PACKET, is_held};
-use super::pulled::{CARRIED, sent_place};
-use crate::fabric::Peer;
-use bellwire_core::op::opcode;
-use bellwire_core::wqe::{Data, FirstBlock, SEGMENT};
+use super::packet::{Carriage, Form, MOST, Piece, may_map, piece_of, place_of, pulls};
+use super::post::{is_held, post_packet};
+use crate::fabric::{IN_LINE, MOST_SHORT, Peer};
+use arrayvec::ArrayVec;
+use bellwire_core::op::{WrOpcode, opcode};
+use bellwire_core::wqe::{
+    BASIC_BLOCK, Data, DataSegment, FirstBlock, SEGMENT, data_offset, fm_ce_se,
+};
+use bellwire_core::wr::{QpType, Sge};
 
-/// The data of an entry, all of which is readable.
-struct Piece {
-    from: *const u8,
-    len: usize,
-}
+/// Offset of a WRITE's data.
+const WRITE_DATA: usize = data_offset(WrOpcode::RdmaWriteWithImm, QpType::Rc);
 
-impl Piece {
-    const NONE: Self = Self {
-        from: std::ptr::dangling(),
-        len: 0,
-    };
-}
+/// What is in front of the data and means something is in the packet's first line.
+const _: () = assert!(SEND_DATA < WRITE_DATA && WRITE_DATA + size_of::<u32>() <= IN_LINE);
 
 impl Hca {
     /// Sends a message to another process, and leaves the section: 95 instructions less than [`run`](super::requester::run).
@@ -47,72 +40,138 @@ impl Hca {
 
 /// Sends the current entry, if it is such a message and fits in the `posted` blocks, and passes it. The caller then calls
 /// [`Hca::after_send`] for the peer. `None`: it is otherwise, or cannot be sent now; nothing has changed.
-#[inline(always)]
+#[inline(never)]
 pub(super) fn sent_eagerly(
     hca: &Hca,
     work: &mut SendWork,
     block: FirstBlock<'static>,
     posted: u32,
 ) -> Option<&'static Peer> {
-    match block.opcode() {
-        opcode::SEND | opcode::SEND_IMM => sent_behind::<SEND_DATA>(hca, work, block, posted),
-        opcode::RDMA_WRITE_IMM => sent_behind::<WRITE_DATA>(hca, work, block, posted),
-        _ => None,
-    }
-}
-
-/// Like [`sent_eagerly`], for an entry whose data is behind this many bytes.
-#[inline(never)]
-fn sent_behind<const SEGMENTS: usize>(
-    hca: &Hca,
-    work: &mut SendWork,
-    block: FirstBlock<'static>,
-    posted: u32,
-) -> Option<&'static Peer> {
-    let flags = block.fm_ce_se();
+    let (opcode, flags) = (block.opcode(), block.fm_ce_se());
+    let segments = match opcode {
+        opcode::SEND | opcode::SEND_IMM => SEND_DATA,
+        opcode::RDMA_WRITE_IMM => WRITE_DATA,
+        _ => return None,
+    };
     if is_held(work, flags) {
         return None;
     }
-    let ds = block.ds() as usize * SEGMENT;
-    let piece = if ds == SEGMENTS {
-        Piece::NONE
-    } else {
-        let blocks = work.ring.contiguous(work.consumer).min(posted);
-        // SAFETY: posted, up to the ring's end.
-        let Some(data) = (unsafe { block.piece(SEGMENTS, blocks) }) else {
-            return sent_gathered::<SEGMENTS>(hca, work, block, blocks);
-        };
-        if let Data::Pointer(sge) = data
-            && u64::from(sge.length) > CARRIED
-        {
-            let sent = sent_place::<SEGMENTS>(hca, work, block, sge);
-            if sent.is_some() || u64::from(sge.length) > IN_PACKET {
-                return sent;
-            }
-        }
-        readable(hca, work, data)?
+    let message = Eager {
+        block,
+        segments,
+        asks: flags & fm_ce_se::SIGNALED != 0,
+        plain: opcode == opcode::SEND && flags & fm_ce_se::SOLICITED == 0,
     };
-    // SAFETY: it is readable.
-    unsafe { sent_pieces::<SEGMENTS>(hca, work, block, piece.len, &[(piece.from, piece.len)]) }
+    let blocks = work.ring.contiguous(work.consumer).min(posted);
+    // SAFETY: posted, up to the ring's end.
+    match unsafe { block.piece(segments, blocks) } {
+        Some(Data::Pointer(sge)) => message.send(hca, work, &[sge], &[piece_of(&sge)]),
+        Some(Data::Inline(bytes, _)) => {
+            message.send(hca, work, &[], &[(bytes.as_ptr(), bytes.len())])
+        }
+        None => message.send_list(hca, work, blocks),
+    }
 }
 
-/// Where the data is, if it may be read.
-#[inline(always)]
-fn readable(hca: &Hca, work: &mut SendWork, data: Data<'static>) -> Option<Piece> {
-    let (from, length) = match data {
-        Data::Inline(bytes, _) => (bytes.as_ptr(), bytes.len() as u64),
-        Data::Pointer(sge) => {
-            let length = u64::from(sge.length);
-            let [_, read] = &mut work.local;
-            if !hca.mrs.covers_local(read, sge.lkey, sge.addr, length) {
+/// A message whose entry may be sent now.
+#[derive(Clone, Copy)]
+struct Eager {
+    block: FirstBlock<'static>,
+    /// Bytes of its segments in front of the data.
+    segments: usize,
+    /// It is signalled.
+    asks: bool,
+    /// It is a SEND of which its length says all.
+    plain: bool,
+}
+
+impl Eager {
+    /// Sends a message of several elements, or of none.
+    #[inline(never)]
+    fn send_list(self, hca: &Hca, work: &mut SendWork, blocks: u32) -> Option<&'static Peer> {
+        let mut elements = ArrayVec::<Sge, MOST>::new();
+        // SAFETY: posted, up to the ring's end.
+        for element in unsafe { self.block.elements(self.segments, blocks) }? {
+            elements.try_push(element).ok()?;
+        }
+        let pieces: ArrayVec<Piece, MOST> = elements.iter().map(piece_of).collect();
+        self.send(hca, work, &elements, &pieces)
+    }
+
+    /// Sends the data in these elements, or inline data. The pieces are the same.
+    #[inline(always)]
+    fn send(
+        self,
+        hca: &Hca,
+        work: &mut SendWork,
+        elements: &[Sge],
+        pieces: &[Piece],
+    ) -> Option<&'static Peer> {
+        let Self {
+            segments, plain, ..
+        } = self;
+        let length = pieces.iter().map(|piece| piece.1).sum::<usize>();
+        let carriage = Carriage::of(length as u64, plain, || {
+            !elements.is_empty()
+                && pulls(work)
+                && elements.iter().all(|sge| may_map(hca, work, sge))
+        });
+        if length as u64 > carriage.most() {
+            return None;
+        }
+        let places: ArrayVec<DataSegment, MOST>;
+        let sent = if carriage == Carriage::Place {
+            places = pieces.iter().copied().map(place_of).collect();
+            let bytes = size_of_val(&places[..]);
+            self.post(
+                hca,
+                work,
+                Form::new(carriage, segments, bytes),
+                &[(places.as_ptr().cast(), bytes)],
+            )
+        } else {
+            let read = &mut work.local[1];
+            let covers = |sge: &Sge| {
+                hca.mrs
+                    .covers_local(read, sge.lkey, sge.addr, sge.length.into())
+            };
+            if !elements.iter().all(covers) {
                 return None;
             }
-            (std::ptr::with_exposed_provenance(sge.addr as usize), length)
-        }
-    };
-    // No entry has more than a packet inline.
-    Some(Piece {
-        from,
-        len: length as usize,
-    })
+            let mut form = Form::new(carriage, segments, length);
+            if plain && length <= MOST_SHORT {
+                form.short = length as u8;
+            }
+            self.post(hca, work, form, pieces)
+        };
+        // On any failure the caller tries it otherwise, and reports the error.
+        let peer = sent?;
+        let bytes = self.block.ds() as usize * SEGMENT;
+        let blocks = ((bytes + BASIC_BLOCK - 1) >> BASIC_BLOCK.ilog2()) as u32;
+        work.consumer = work.consumer.wrapping_add(blocks);
+        Some(peer)
+    }
+
+    #[inline(always)]
+    fn post(
+        self,
+        hca: &Hca,
+        work: &mut SendWork,
+        form: Form,
+        pieces: &[Piece],
+    ) -> Option<&'static Peer> {
+        // SAFETY: the segments, or data that was checked in this section.
+        let sent = unsafe {
+            post_packet(
+                hca,
+                work,
+                self.asks,
+                true,
+                &form,
+                &self.block.words(),
+                pieces,
+            )
+        };
+        sent.ok()
+    }
 }

@@ -2,8 +2,8 @@
 //! change meanwhile.
 
 use super::super::receive::Arrived;
-use super::plain::{DATA, MOST_WITHOUT_ENTRY, without_entry};
-use super::post::IN_PACKET;
+use super::packet::{IN_PACKET, Piece};
+use super::plain::{DATA, without_entry};
 use super::{ASKS, EAGER};
 use crate::fabric::{Besides, IN_LINE, InPlace, Peer};
 use bellwire_core::be::Be32;
@@ -76,55 +76,32 @@ pub(super) fn segments(target: Option<Remote>) -> usize {
     }
 }
 
-/// The message of a plain SEND whose packet is one line, without its entry. `None`: it is another packet.
-///
-/// The header says all of a plain SEND. A peer that says anything else changes only its own message.
-#[inline(always)]
-pub(super) fn decode_line(line: InPlace<'_>) -> Option<Arrived<1>> {
-    let length = without_entry(line.size())?;
-    plain(line, DATA + length..=IN_LINE).then(|| in_line(line, length))
-}
-
-/// The message of this length in a packet of one line.
-#[inline(always)]
-pub(super) fn in_line(line: InPlace<'_>, length: usize) -> Arrived<1> {
-    plain_send(length, [(line.bytes(DATA), length)])
-}
-
 /// Whether a packet carries a plain SEND: its payload has a length in this range, and no flags but [`ASKS`].
 #[inline(always)]
 fn plain(line: InPlace<'_>, lengths: RangeInclusive<usize>) -> bool {
     lengths.contains(&line.size().len_if(0, Besides::ack_and(ASKS).and_short()))
 }
 
+/// The message of a SEND or a WRITE with immediate data, whose packet begins with this line, and carries the data. The
+/// places of the data are put in `data`. `None`: it is another packet.
+///
+/// The header says all of a plain SEND. A peer that says anything else changes only its own message.
 #[inline(always)]
-fn plain_send<const PIECES: usize>(
-    length: usize,
-    data: [(*const u8, usize); PIECES],
-) -> Arrived<PIECES> {
-    Arrived {
-        kind: CqeOpcode::RespSend,
-        imm: Be32::new(0),
-        solicited: false,
-        length,
-        data,
-        target: None,
-    }
-}
-
-/// The message of a SEND or a WRITE with immediate data, whose packet begins with this line. The packet has the entry, and
-/// the data is in the entry or behind it. `None`: it is another packet.
-#[inline(always)]
-pub(super) fn decode(peer: &Peer, line: InPlace<'_>) -> Option<Arrived> {
+pub(super) fn decode<'d>(
+    peer: &Peer,
+    line: InPlace<'_>,
+    data: &'d mut [Piece; 2],
+) -> Option<Arrived<'d>> {
     let size = line.size();
     let short = size.short();
+    if let Some(length) = without_entry(size) {
+        data[0] = (line.bytes(DATA), length);
+        return plain(line, DATA + length..=IN_LINE).then(|| Arrived::plain(length, &data[..1]));
+    }
     if short != 0 {
-        let is_such =
-            short > MOST_WITHOUT_ENTRY && plain(line, INLINE + short..=INLINE + short + SEGMENT);
-        return match is_such {
-            true => Some(plain_send(short, peer.reader.place(INLINE, short)?)),
-            false => None,
-        };
+        *data = peer.reader.place(INLINE, short)?;
+        return plain(line, INLINE + short..=INLINE + short + SEGMENT)
+            .then(|| Arrived::plain(short, data));
     }
     let entry = line.wide(0);
     let (kind, target) = operation(line, entry)?;
@@ -155,12 +132,13 @@ pub(super) fn decode(peer: &Peer, line: InPlace<'_>) -> Option<Arrived> {
         return None;
     }
     let flags = line.wide(8);
+    *data = peer.reader.place(at, length)?;
     Some(Arrived {
         kind,
         imm: Be32::from_raw((flags >> 32) as u32),
         solicited: high(flags) as u8 & fm_ce_se::SOLICITED != 0,
         length,
-        data: peer.reader.place(at, length)?,
+        data,
         target,
     })
 }

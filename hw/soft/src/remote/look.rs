@@ -3,11 +3,12 @@
 use super::super::hca::Hca;
 use super::super::polled::{Looking, PolledQueue};
 use super::super::qp::QpCtx;
-use super::super::receive::{Receives, RecvWork, Reported};
+use super::super::receive::{Arrived, Receives, RecvWork, Reported};
 use super::super::turn::Thread;
 use super::ASKS;
-use super::entry::{decode, in_line};
+use super::entry::decode;
 use super::link::Whose;
+use super::packet::NOWHERE;
 use super::plain::{DATA, without_entry};
 use super::unlocked::{Delivered, LookOutcome};
 use super::watch::Share;
@@ -205,7 +206,8 @@ impl Hca {
             return self.read_peer(peer, looking);
         }
         let line = peer.reader.line_of(size);
-        let message = in_line(line, size.short());
+        let data = [(line.bytes(DATA), size.short())];
+        let message = Arrived::plain(size.short(), &data);
         let delivered = self.receive_accepted(
             peer,
             line,
@@ -232,7 +234,8 @@ impl Hca {
             peer.reader.publish();
             return None;
         }
-        if let Some(message) = decode(peer, line)
+        let mut data = [NOWHERE; 2];
+        if let Some(message) = decode(peer, line, &mut data)
             && let Some(delivered) = self.receive_message(peer, line, &message, Some(&mut looking))
         {
             return self.delivered(peer, delivered, looking);

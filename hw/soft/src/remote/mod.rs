@@ -54,17 +54,16 @@ mod accepted;
 mod acks;
 mod answer;
 mod arrival;
-mod carried;
 mod data;
 mod datagram;
 mod direct;
 mod eager;
 mod entry;
-mod gather;
 mod inbound;
 mod link;
 mod look;
 mod outgoing;
+mod packet;
 mod place;
 mod plain;
 mod post;
@@ -331,11 +330,11 @@ const SPEAKING: u32 = 1 << 16;
 
 /// Packet flag: the entry's data follows the entry.
 const EAGER: u8 = 1;
-/// Packet flag: the entry's data is in the requester's memory, which the responder can map. One piece is where the
-/// entry's last segment says; the locations of several follow the entry. At most [`FETCHED_AT_ONCE`] bytes.
+/// Packet flag: the entry's data is in the requester's memory, which the responder can map. The entry's data segments say
+/// where. At most [`FETCHED_AT_ONCE`] bytes.
 const PULLED: u8 = 2;
 /// Packet flag: the packet carries a part of the data. The entry is followed by the part's offset, the total
-/// length, and the part itself (or, with [`PULLED`], its location). The last part counts as the request.
+/// length, and the part itself. With [`PULLED`] the entry says where the part is. The last part counts as the request.
 const PART: u8 = 16;
 /// Packet flag: this is part of a request, and more parts follow.
 const MORE: u8 = 32;

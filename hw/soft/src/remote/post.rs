@@ -2,20 +2,11 @@
 
 use super::super::hca::Hca;
 use super::super::qp::{QpCtx, SendWork};
-use super::super::run::Stop;
-use super::{ASKS, MORE, Remote, UNRELIABLE};
-use crate::fabric::{CarriedAck, Header, Number, Peer, Send, Sending};
-use bellwire_core::cqe::Syndrome;
-use bellwire_core::wqe::fm_ce_se;
-use bellwire_core::wr::QpType;
+use super::packet::{Form, Piece};
+use super::{ASKS, Remote};
+use crate::fabric::{CarriedAck, Header, Number, Peer, Send};
+use bellwire_core::wqe::{BASIC_BLOCK, fm_ce_se};
 use std::sync::atomic::Ordering;
-
-/// Longest data that travels as inline data of the entry, after its other segments.
-pub(super) const IN_ENTRY: u64 = 768;
-
-/// Longest data that travels in one packet. Longer data is fetched by the responder, if it has the memory
-/// mapped, or travels in several packets.
-pub(super) const IN_PACKET: u64 = 4096;
 
 /// Outcome of an entry.
 pub(super) enum Step {
@@ -69,13 +60,7 @@ impl<'w> Heading<'w> {
         Self { remote, own, flags }
     }
 
-    /// The header of a packet that carries the pending acknowledgement.
-    #[inline(always)]
-    pub fn header(self) -> Header<OwnAck> {
-        self.header_of(0)
-    }
-
-    /// The same, of a SEND of which this is [`Header::short`].
+    /// The header of a packet that carries the pending acknowledgement. Of a SEND this is [`Header::short`].
     #[inline(always)]
     pub fn header_of(self, short: u8) -> Header<OwnAck> {
         Header {
@@ -89,51 +74,29 @@ impl<'w> Heading<'w> {
     }
 }
 
-/// Sends a request's packet by `send`, or one of its parts if it is not `LAST`. `asks`: the request is
-/// signalled.
+/// Sends a request's packet, or that of a part of it if it is not the `last`. The caller then calls [`Hca::after_send`] for
+/// the peer, if it was the last one. `asks`: the request is signalled.
+///
+/// # Safety
+/// Each piece is readable.
 #[inline(always)]
-pub(super) fn post<const LAST: bool>(
-    hca: &Hca,
-    work: &mut SendWork,
-    idle: bool,
-    asks: bool,
-    flags: u8,
-    send: impl FnOnce(Sending<'_>, u64, Heading<'_>) -> Result<(), Send>,
-) -> Result<Step, Stop> {
-    let reliable = !matches!(work.transport, QpType::Uc);
-    let flags = flags | (if reliable { 0 } else { UNRELIABLE }) | (if LAST { 0 } else { MORE });
-    match post_packet::<LAST>(hca, work, asks, flags, send) {
-        Ok(peer) => {
-            if LAST {
-                hca.after_send(peer);
-            }
-            Ok(Step::Sent)
-        }
-        Err(Send::Full) => Err(Stop::Full),
-        Err(Send::Held) => Err(Stop::Held),
-        Err(Send::Unread) => Err(Stop::local(Syndrome::LOCAL_PROT)),
-        // An unreliable service drops what the peer does not accept.
-        Err(Send::Gone) if !reliable && idle => Ok(Step::Done(0)),
-        Err(Send::Gone) => Err(Stop::NoAnswer),
-    }
-}
-
-/// Like [`post`]. The caller then calls [`Hca::after_send`] for the peer, if it was the last part.
-#[inline(always)]
-pub(super) fn post_packet<const LAST: bool>(
+pub(super) unsafe fn post_packet(
     hca: &Hca,
     work: &mut SendWork,
     asks: bool,
-    flags: u8,
-    send: impl FnOnce(Sending<'_>, u64, Heading<'_>) -> Result<(), Send>,
+    last: bool,
+    form: &Form,
+    front: &[u64; BASIC_BLOCK / 8],
+    pieces: &[Piece],
 ) -> Result<&'static Peer, Send> {
     let remote = work.remote.as_mut().ok_or(Send::Gone)?;
     let (own, peer) = (work.own, remote.handle.peer());
-    let flags = flags | (if asks { ASKS } else { 0 });
-    let heading = Heading::of(remote, own, flags);
-    send(hca.sending(peer)?, remote.incarnation, heading)?;
+    let heading = Heading::of(remote, own, form.flags | if asks { ASKS } else { 0 });
+    let to = hca.sending(peer)?;
+    // SAFETY: as the caller guarantees.
+    unsafe { form.send(to, remote.incarnation, heading, front, pieces) }?;
     // The last part carries the same number.
-    if LAST {
+    if last {
         own.sender.pass_number();
         remote.asks = false;
     }

@@ -14,8 +14,8 @@ use super::super::lists::incoming;
 use super::super::run::Stop;
 use super::answer::{Verdict, with_result};
 use super::data::bring;
-use super::post::IN_PACKET;
-use crate::fabric::{Header, Kind, Name, Packet, Room, Send};
+use super::packet::IN_PACKET;
+use crate::fabric::{Header, Kind, Name, Packet, Send};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::qp::QpState;
 use bellwire_core::wqe::{Data, Request, SendWqe};
@@ -50,16 +50,11 @@ impl Hca {
             let words = [left.to_ne_bytes(), u64::from(ends).to_ne_bytes()].concat();
             let source = std::ptr::with_exposed_provenance(from as usize);
             let bytes = FRONT + now as usize;
-            let fill = |room: &mut Room| {
-                // SAFETY: local bytes, and memory that the request may read, which was checked under the
-                // lock.
-                unsafe {
-                    room.put(words.as_ptr(), FRONT);
-                    room.put(source, now as usize);
-                }
-            };
-            let sent = (self.sending(peer))
-                .and_then(|to| to.send(peer.incarnation(), || header, bytes, fill));
+            let pieces = [(words.as_ptr(), FRONT), (source, now as usize)];
+            let sent = (self.sending(peer)).and_then(|to| {
+                // SAFETY: local bytes, and memory that the request may read, which was checked under the lock.
+                unsafe { to.send(peer.incarnation(), bytes, |_| header, 0, &pieces) }
+            });
             match sent {
                 Ok(()) if ends => break,
                 Ok(()) => {}

@@ -12,12 +12,12 @@ use super::super::turn::Thread;
 use super::direct;
 use super::eager::sent_eagerly;
 use super::outgoing::Outgoing;
-use super::post::{Step, is_new, post};
+use super::post::{Step, is_new};
 use super::send::{LONGER, ShortSend, WITH_IMM, wrote};
-use crate::fabric::{Peer, Room};
+use crate::fabric::Peer;
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::op::{Layout, opcode};
-use bellwire_core::wqe::{Data, FirstBlock, Request, SEGMENT, SendWqe, fm_ce_se};
+use bellwire_core::wqe::{FirstBlock, Request, SendWqe};
 use bellwire_core::wr::QpType;
 use std::sync::atomic::Ordering;
 
@@ -127,26 +127,6 @@ unsafe fn sent_alone<const KIND: u8>(
     Some(peer)
 }
 
-/// Sends an entry of `bytes` unchanged: its data is one piece of inline data.
-#[inline(always)]
-fn post_entry(
-    hca: &Hca,
-    work: &mut SendWork,
-    wqe: &SendWqe<'_>,
-    idle: bool,
-    bytes: usize,
-) -> Result<Step, Stop> {
-    let entry = work.ring.block(work.consumer).as_ptr();
-    let asks = wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0;
-    let fill = |room: &mut Room| {
-        // SAFETY: posted and not completed; its inline data, which is last, does not wrap at the ring's end.
-        unsafe { room.put(entry, bytes) };
-    };
-    post::<true>(hca, work, idle, asks, 0, |to, incarnation, heading| {
-        to.send(incarnation, || heading.header(), bytes, fill)
-    })
-}
-
 #[inline(never)]
 fn step(hca: &Hca, work: &mut SendWork, wqe: &SendWqe<'_>, idle: bool) -> Result<Step, Stop> {
     let Ok(request) = wqe.request(work.transport) else {
@@ -179,12 +159,6 @@ fn step(hca: &Hca, work: &mut SendWork, wqe: &SendWqe<'_>, idle: bool) -> Result
         return Ok(Step::Done(bytes));
     }
     if !operation.has_result() {
-        let mut pieces = request.data();
-        // One piece of inline data, as in small messages: the entry is sent unchanged.
-        if let (Some(Data::Inline(_, [])), None) = (pieces.next(), pieces.next()) {
-            let bytes = wqe.ds() as usize * SEGMENT;
-            return post_entry(hca, work, wqe, idle, bytes);
-        }
         let length = outgoing(hca, work, request.data())?;
         return Outgoing::new(hca, work, &request, length).send(hca, work, idle);
     }

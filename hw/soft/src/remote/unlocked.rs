@@ -19,7 +19,8 @@ use super::super::receive::{Arrived, RecvWork, Reported};
 use super::super::run::complete_on;
 use super::super::turn::Thread;
 use super::acks::{ACKS, AcksSent, UnsentAcks};
-use super::entry::{decode, decode_line};
+use super::entry::decode;
+use super::packet::NOWHERE;
 use super::{ASKS, FETCHED_AT_ONCE, PULLED, SPEAKING};
 use crate::fabric::{InPlace, Kind, Node, Number, Peer, PendingAcks, Reads};
 use bellwire_core::wqe::SendWqe;
@@ -197,10 +198,9 @@ impl Hca {
         }
         let delivered = if line.size().has(PULLED) {
             self.receive_pulled(peer, line, copied)?
-        } else if let Some(message) = decode_line(line) {
-            self.receive_message(peer, line, &message, None)?
         } else {
-            self.receive_message(peer, line, &decode(peer, line)?, None)?
+            let mut data = [NOWHERE; 2];
+            self.receive_message(peer, line, &decode(peer, line, &mut data)?, None)?
         };
         self.add_pending_ack(peer, pending, delivered.ctx);
         let asks = delivered.asks;
@@ -210,11 +210,11 @@ impl Hca {
     /// Receives this message, which the next packet carries, and passes the packet. `poll`: the receive may be reported to
     /// it.
     #[inline(always)]
-    pub(super) fn receive_message<const PIECES: usize>(
+    pub(super) fn receive_message(
         &self,
         peer: &Peer,
         line: InPlace<'_>,
-        message: &Arrived<PIECES>,
+        message: &Arrived<'_>,
         poll: Option<&mut PolledQueue>,
     ) -> Option<Delivered<'_>> {
         self.receive_by(

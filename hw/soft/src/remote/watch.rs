@@ -384,7 +384,7 @@ impl Hca {
     fn probe(&self, peer: &Peer) {
         let header = Header::of(Name::new(Kind::Probe, 0), Number::NONE);
         let sent =
-            (self.sending(peer)).and_then(|to| to.send(peer.incarnation(), || header, 0, |_| {}));
+            (self.sending(peer)).and_then(|to| to.send_line(peer.incarnation(), 0, |_| header));
         if sent.is_ok() {
             self.after_send(peer);
         }

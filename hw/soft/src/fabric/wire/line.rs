@@ -2,9 +2,10 @@
 
 use super::super::name::Name;
 use super::super::number::Number;
-use super::super::segment::{LINE, line, wide, word};
+use super::super::segment::{LINE, wide, word};
 use super::super::size::Size;
-use super::{ACK, FRONT, NAME, NUMBER, Reader, lines_of};
+use super::room::behind;
+use super::{ACK, FRONT, MAX_PACKET, NAME, NUMBER, Reader, lines_of};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -73,13 +74,12 @@ impl InPlace<'_> {
         self.pair(FRONT + offset)
     }
 
-    /// Like [`wide`](Self::wide), within the packet's second line, if it has one.
+    /// Like [`wide`](Self::wide), within any of the packet's lines.
     #[inline(always)]
-    pub fn wide_behind(self, offset: usize) -> u64 {
-        let (second, at) = (self.position.wrapping_add(1), FRONT + offset - LINE);
-        debug_assert!(at < LINE);
-        // Relaxed: ordered by the Acquire in `Reader::first`.
-        wide(self.theirs, line(second) + at).load(Ordering::Relaxed)
+    pub fn wide_in(self, offset: usize) -> u64 {
+        debug_assert!(offset < MAX_PACKET);
+        // Relaxed: ordered by the Acquire in `Reader::next_line`.
+        wide(self.theirs, behind(self.start + FRONT + offset)).load(Ordering::Relaxed)
     }
 
     /// Where the bytes of the payload in this line are, from this offset on.

@@ -6,22 +6,6 @@ use crate::copy::{Fault, copy};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// Room for a packet's bytes. Its first line is assembled in private memory and then written in one go, because the
-/// reader polls that line all the time.
-pub struct Room {
-    first: First,
-    /// Bytes of the first line that are filled.
-    filled: usize,
-    ours: NonNull<u8>,
-    offset: usize,
-    left: usize,
-    faulted: bool,
-}
-
-/// The first line of a packet.
-#[repr(C, align(64))]
-struct First([u8; LINE]);
-
 /// The first line of a packet that is being written, behind its header.
 #[derive(Clone, Copy, Debug)]
 pub struct Front {
@@ -56,74 +40,6 @@ impl Front {
         debug_assert!(at < IN_LINE / 4);
         // Relaxed: published by the sequence word.
         word(self.ours, self.start + FRONT + at * 4).store(value, Ordering::Relaxed);
-    }
-}
-
-impl Room {
-    /// For `len` bytes, whose second line is at this offset of our segment.
-    #[inline(always)]
-    pub(super) fn new(ours: NonNull<u8>, offset: usize, len: usize) -> Self {
-        Self {
-            first: First([0; LINE]),
-            filled: FRONT,
-            ours,
-            offset,
-            left: len,
-            faulted: false,
-        }
-    }
-
-    /// Writes the first line to its place.
-    #[inline(always)]
-    pub(super) fn write_first(&self, front: Front) -> Result<(), Fault> {
-        if self.faulted {
-            return Err(Fault);
-        }
-        for at in 0..IN_LINE / 8 {
-            front.set(at, self.pair(FRONT + at * 8));
-        }
-        Ok(())
-    }
-
-    /// Appends bytes; those that exceed the packet's length are dropped. After a fault, the packet is not sent.
-    ///
-    /// # Safety
-    /// `from` is valid for reads of `len` bytes.
-    #[inline(always)]
-    pub unsafe fn put(&mut self, mut from: *const u8, len: usize) {
-        let mut len = len.min(self.left);
-        self.left -= len;
-        let now = len.min(LINE - self.filled);
-        // SAFETY: within the line; the caller guarantees that `from` is readable for `len` bytes.
-        unsafe {
-            let to = self.first.0.as_mut_ptr().add(self.filled);
-            self.faulted |= copy(from, to, now).is_err();
-            from = from.add(now);
-        }
-        self.filled += now;
-        len -= now;
-        if len != 0 {
-            // SAFETY: the rest of the caller's bytes; `len` was limited to what is left of the packet.
-            unsafe { self.put_behind(from, len) };
-        }
-    }
-
-    /// # Safety
-    /// `from` is valid for reads of `len` bytes, which are no more than is left of the packet.
-    #[inline(never)]
-    unsafe fn put_behind(&mut self, from: *const u8, len: usize) {
-        // SAFETY: the caller guarantees it.
-        match unsafe { put_lines(self.ours, self.offset, from, len) } {
-            Ok(offset) => self.offset = offset,
-            Err(Fault) => self.faulted = true,
-        }
-    }
-
-    /// Two words of the first line.
-    fn pair(&self, at: usize) -> u64 {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&self.first.0[at..at + 8]);
-        u64::from_ne_bytes(bytes)
     }
 }
 

@@ -43,17 +43,14 @@ fn bytes(msn: u16) -> Vec<u8> {
 fn send(writer: &Writer, msn: u16) -> Result<(), Send> {
     let bytes = bytes(msn);
     let (head, tail) = bytes.split_at(bytes.len() / 3);
-    turn(writer).send(
-        1,
-        || header(msn),
-        bytes.len(),
-        |room| {
-            for part in [head, tail] {
-                // SAFETY: a slice.
-                unsafe { room.put(part.as_ptr(), part.len()) };
-            }
-        },
-    )
+    let pieces = [head, tail].map(|part| (part.as_ptr(), part.len()));
+    // SAFETY: the bytes of a vector.
+    unsafe { turn(writer).send(1, bytes.len(), |_| header(msn), 0, &pieces) }
+}
+
+/// A packet of one line.
+fn send_one(writer: &Writer, incarnation: u64, msn: u16) -> Result<(), Send> {
+    turn(writer).send_line(incarnation, 0, |_| header(msn))
 }
 
 fn assert_next(reader: &Reader, msn: u16) -> bool {
@@ -88,6 +85,13 @@ fn assert_peeked(reader: &Reader, msn: u16) {
     assert_eq!(of_size, (expected.flags, bytes.len(), short));
     for (at, pair) in bytes.as_chunks().0.iter().enumerate().take(5) {
         assert_eq!(line.wide(at * 8), u64::from_ne_bytes(*pair), "{msn} {at}");
+    }
+    for (at, pair) in bytes.as_chunks().0.iter().enumerate() {
+        assert_eq!(
+            line.wide_in(at * 8),
+            u64::from_ne_bytes(*pair),
+            "{msn} {at}"
+        );
     }
     for at in [0, 20, bytes.len() / 2] {
         let at = at.min(bytes.len());
@@ -146,7 +150,7 @@ fn data_is_where_it_belongs_at_each_place_of_the_ring() {
         };
         let len = at + data.len();
         // SAFETY: the bytes of a vector.
-        assert!(unsafe { turn(&writer).send_data(1, len, first, at, pieces) }.is_ok());
+        assert!(unsafe { turn(&writer).send(1, len, first, at, pieces) }.is_ok());
         let packet = reader.next(&mut copy).unwrap().expect("just sent");
         assert_eq!(packet.bytes[at..], data, "{round}");
         for (word, bytes) in packet.bytes.as_chunks().0[..words].iter().enumerate() {
@@ -167,7 +171,7 @@ fn requests_leave_room_for_answers() {
     assert!(sent > 1000);
     let answer = || {
         let header = Header::of(Name::new(Kind::Answer, 7), Number::NONE);
-        turn(&writer).answer(1, header, 0, |_| {})
+        turn(&writer).answer_line(1, |_| (0, header))
     };
     let acks = || {
         let header = Header::of(Name::new(Kind::Acks, 0), Number::NONE);
@@ -197,7 +201,7 @@ fn requests_leave_room_for_answers() {
 #[test]
 fn another_link_gets_nothing() {
     let (_ours, _theirs, writer, reader) = wire();
-    let send = |incarnation| turn(&writer).send(incarnation, || header(0), 0, |_| {});
+    let send = |incarnation| send_one(&writer, incarnation, 0);
     assert_eq!(send(2), Err(Send::Gone));
     turn(&writer).restart(0, true);
     assert_eq!(send(0), Err(Send::Gone));
@@ -208,7 +212,7 @@ fn another_link_gets_nothing() {
 #[test]
 fn a_name_has_no_lid() {
     let (ours, _theirs, writer, reader) = wire();
-    (turn(&writer).send(1, || header(7), 0, |_| {})).unwrap();
+    send_one(&writer, 1, 7).unwrap();
     let request = u64::from(Kind::Request as u8) << 56;
     let numbers = 0x0012_3456_00ab_0007;
     let name = || reader.next_line().expect("just sent").name();
@@ -261,7 +265,8 @@ fn nothing_follows_the_last_packet() {
             // Of one to three lines.
             let len = round as usize % 3 * LINE;
             assert!(!reader.ready() && reader.next_line().is_none(), "{round}");
-            (turn(&writer).send(1, || header(0), len, |_| {})).unwrap();
+            // SAFETY: no piece.
+            unsafe { turn(&writer).send(1, len, |_| header(0), 0, &[]) }.unwrap();
             assert!(reader.ready());
             let line = reader.next_line().expect("just sent");
             assert!(!reader.is_at(line.done(len)));
