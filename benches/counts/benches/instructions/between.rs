@@ -61,7 +61,7 @@ fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
 }
 
 // The same with the completion of the SEND, so with the acknowledgement for which its requester waits.
-#[library_benchmark(config = limit(940))]
+#[library_benchmark(config = limit(948))]
 #[bench::run(met())]
 fn fabric_send_8_inline_signaled_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -91,7 +91,7 @@ fn messages(
 }
 
 // Received from a shared receive queue.
-#[library_benchmark(config = limit(633))]
+#[library_benchmark(config = limit(640))]
 #[bench::run(met_on_srq())]
 fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
     sends_to_srq(ends, SendFlags::empty())
@@ -141,7 +141,7 @@ fn fabric_send_24_inline_and_receive(ends: (End, End)) -> (End, End) {
 }
 
 // From registered memory, in a packet of two lines.
-#[library_benchmark(config = limit(860))]
+#[library_benchmark(config = limit(920))]
 #[bench::run(met())]
 fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -155,13 +155,13 @@ fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
 // Of registered memory, which the receiver copies from there. How many polls there were before is not always the same, and
 // each 256th takes the lock to look after what waits: the limit has room for one such poll, 89 instructions a request.
 #[library_benchmark]
-#[bench::of_4096(args = (shown(4096)), config = limit(1616))]
-#[bench::of_8192(args = (shown(8192)), config = limit(2000))]
+#[bench::of_4096(args = (shown(4096)), config = limit(1730))]
+#[bench::of_8192(args = (shown(8192)), config = limit(2114))]
 fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
     send_longer(ends, length)
 }
 
-#[library_benchmark(config = limit(671))]
+#[library_benchmark(config = limit(697))]
 #[bench::run(met())]
 fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -172,7 +172,7 @@ fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     })
 }
 
-#[library_benchmark(config = limit(896))]
+#[library_benchmark(config = limit(942))]
 #[bench::run(met())]
 fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, peer, wr_id| {
@@ -324,7 +324,7 @@ fn send_longer(mut ends: (End, End), length: u32) -> (End, End) {
 }
 
 // Of two elements, as a header and a page, whose data is longer than what a packet carries, with room for two polls as above.
-#[library_benchmark(config = limit(2212))]
+#[library_benchmark(config = limit(2080))]
 #[bench::run(gathered())]
 fn fabric_send_64_and_4096_and_receive(ends: (End, End)) -> (End, End) {
     send_header_and_page(ends)

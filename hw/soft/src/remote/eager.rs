@@ -40,31 +40,40 @@ impl Hca {
 
 /// Sends the current entry, if it is such a message and fits in the `posted` blocks, and passes it. The caller then calls
 /// [`Hca::after_send`] for the peer. `None`: it is otherwise, or cannot be sent now; nothing has changed.
-#[inline(never)]
+#[inline(always)]
 pub(super) fn sent_eagerly(
     hca: &Hca,
     work: &mut SendWork,
     block: FirstBlock<'static>,
     posted: u32,
 ) -> Option<&'static Peer> {
-    let (opcode, flags) = (block.opcode(), block.fm_ce_se());
-    let segments = match opcode {
-        opcode::SEND | opcode::SEND_IMM => SEND_DATA,
-        opcode::RDMA_WRITE_IMM => WRITE_DATA,
-        _ => return None,
-    };
+    match block.opcode() {
+        opcode::SEND | opcode::SEND_IMM => sent_behind::<SEND_DATA>(hca, work, block, posted),
+        opcode::RDMA_WRITE_IMM => sent_behind::<WRITE_DATA>(hca, work, block, posted),
+        _ => None,
+    }
+}
+
+/// Like [`sent_eagerly`], for an entry whose data is behind this many bytes.
+#[inline(never)]
+fn sent_behind<const SEGMENTS: usize>(
+    hca: &Hca,
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+    posted: u32,
+) -> Option<&'static Peer> {
+    let flags = block.fm_ce_se();
     if is_held(work, flags) {
         return None;
     }
-    let message = Eager {
+    let message = Eager::<SEGMENTS> {
         block,
-        segments,
         asks: flags & fm_ce_se::SIGNALED != 0,
-        plain: opcode == opcode::SEND && flags & fm_ce_se::SOLICITED == 0,
+        plain: block.opcode() == opcode::SEND && flags & fm_ce_se::SOLICITED == 0,
     };
     let blocks = work.ring.contiguous(work.consumer).min(posted);
     // SAFETY: posted, up to the ring's end.
-    match unsafe { block.piece(segments, blocks) } {
+    match unsafe { block.piece(SEGMENTS, blocks) } {
         Some(Data::Pointer(sge)) => message.send(hca, work, &[sge], &[piece_of(&sge)]),
         Some(Data::Inline(bytes, _)) => {
             message.send(hca, work, &[], &[(bytes.as_ptr(), bytes.len())])
@@ -73,25 +82,23 @@ pub(super) fn sent_eagerly(
     }
 }
 
-/// A message whose entry may be sent now.
+/// A message whose entry may be sent now, and has so many bytes in front of its data: 28 instructions less than as a value.
 #[derive(Clone, Copy)]
-struct Eager {
+struct Eager<const SEGMENTS: usize> {
     block: FirstBlock<'static>,
-    /// Bytes of its segments in front of the data.
-    segments: usize,
     /// It is signalled.
     asks: bool,
     /// It is a SEND of which its length says all.
     plain: bool,
 }
 
-impl Eager {
+impl<const SEGMENTS: usize> Eager<SEGMENTS> {
     /// Sends a message of several elements, or of none.
     #[inline(never)]
     fn send_list(self, hca: &Hca, work: &mut SendWork, blocks: u32) -> Option<&'static Peer> {
         let mut elements = ArrayVec::<Sge, MOST>::new();
         // SAFETY: posted, up to the ring's end.
-        for element in unsafe { self.block.elements(self.segments, blocks) }? {
+        for element in unsafe { self.block.elements(SEGMENTS, blocks) }? {
             elements.try_push(element).ok()?;
         }
         let pieces: ArrayVec<Piece, MOST> = elements.iter().map(piece_of).collect();
@@ -107,9 +114,7 @@ impl Eager {
         elements: &[Sge],
         pieces: &[Piece],
     ) -> Option<&'static Peer> {
-        let Self {
-            segments, plain, ..
-        } = self;
+        let plain = self.plain;
         let length = pieces.iter().map(|piece| piece.1).sum::<usize>();
         let carriage = Carriage::of(length as u64, plain, || {
             !elements.is_empty()
@@ -126,7 +131,7 @@ impl Eager {
             self.post(
                 hca,
                 work,
-                Form::new(carriage, segments, bytes),
+                Form::new(carriage, SEGMENTS, bytes),
                 &[(places.as_ptr().cast(), bytes)],
             )
         } else {
@@ -138,7 +143,7 @@ impl Eager {
             if !elements.iter().all(covers) {
                 return None;
             }
-            let mut form = Form::new(carriage, segments, length);
+            let mut form = Form::new(carriage, SEGMENTS, length);
             if plain && length <= MOST_SHORT {
                 form.short = length as u8;
             }

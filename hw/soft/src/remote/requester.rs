@@ -14,7 +14,7 @@ use super::eager::sent_eagerly;
 use super::outgoing::Outgoing;
 use super::post::{Step, is_new};
 use super::send::{LONGER, ShortSend, WITH_IMM, wrote};
-use crate::fabric::Peer;
+use crate::fabric::{Peer, Send};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::op::{Layout, opcode};
 use bellwire_core::wqe::{FirstBlock, Request, SendWqe};
@@ -30,12 +30,16 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
         // SAFETY: posted and not completed, so the poster does not write it.
         let block = unsafe { FirstBlock::read(work.ring, counter) };
         let posted = producer.wrapping_sub(counter);
-        if work.way == Way::There
+        if work.way == Way::There {
             // SAFETY: just found.
-            && let Some(peer) = unsafe { sent_message(hca, work, block, posted) }
-        {
-            hca.after_send(peer);
-            continue;
+            match unsafe { sent_message(hca, work, block, posted) } {
+                Ok(Some(peer)) => {
+                    hca.after_send(peer);
+                    continue;
+                }
+                Ok(None) => {}
+                Err(stop) => return Some(stop),
+            }
         }
         // SAFETY: posted and not completed, so the poster does not write it.
         let wqe = unsafe { SendWqe::read(work.ring, counter) };
@@ -83,7 +87,7 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
 }
 
 /// Sends the current entry, if it is a message that travels whole in one packet, and passes it. `None`: nothing has
-/// changed.
+/// changed. A short SEND whose turn another thread holds is not tried otherwise.
 ///
 /// # Safety
 /// The work's way is [`Way::There`].
@@ -93,16 +97,16 @@ unsafe fn sent_message(
     work: &mut SendWork,
     block: FirstBlock<'static>,
     posted: u32,
-) -> Option<&'static Peer> {
+) -> Result<Option<&'static Peer>, Stop> {
     let sent = match block.opcode() {
         // SAFETY: the caller guarantees it.
-        opcode::SEND => unsafe { sent_alone::<LONGER>(hca, work, block) },
+        opcode::SEND => unsafe { sent_alone::<LONGER>(hca, work, block) }?,
         // SAFETY: likewise.
-        opcode::SEND_IMM => unsafe { sent_alone::<WITH_IMM>(hca, work, block) },
+        opcode::SEND_IMM => unsafe { sent_alone::<WITH_IMM>(hca, work, block) }?,
         opcode::RDMA_WRITE_IMM => None,
-        _ => return None,
+        _ => return Ok(None),
     };
-    sent.or_else(|| sent_eagerly(hca, work, block, posted))
+    Ok(sent.or_else(|| sent_eagerly(hca, work, block, posted)))
 }
 
 /// Likewise, if it is a short SEND: see [`send`](super::send).
@@ -114,17 +118,22 @@ unsafe fn sent_alone<const KIND: u8>(
     hca: &Hca,
     work: &mut SendWork,
     block: FirstBlock<'static>,
-) -> Option<&'static Peer> {
+) -> Result<Option<&'static Peer>, Stop> {
     let own = work.own;
     // SAFETY: the caller guarantees it.
-    let send = unsafe { ShortSend::<KIND>::of(work, own, block, last_entry(block)) }?;
+    let Some(send) = (unsafe { ShortSend::<KIND>::of(work, own, block, last_entry(block)) }) else {
+        return Ok(None);
+    };
     let peer = send.peer();
     let to = match peer.writer.held(Thread::current()) {
-        Some(to) => to,
-        None => hca.sending(peer).ok()?,
+        Some(to) => Ok(to),
+        None => hca.sending(peer),
     };
-    send.through(to).ok()?;
-    Some(peer)
+    match to.and_then(|to| send.through(to)) {
+        Ok(()) => Ok(Some(peer)),
+        Err(Send::Held) => Err(Stop::Held),
+        Err(_) => Ok(None),
+    }
 }
 
 #[inline(never)]
