@@ -234,7 +234,8 @@ impl Form {
                 |line: Front| {
                     let header = heading.header_of(self.short);
                     if self.entry == 0 {
-                        line.set_word(0, front[0] as u32);
+                        let [a, b, c, d, ..] = front[0].to_ne_bytes();
+                        line.set_word(0, u32::from_ne_bytes([a, b, c, d]));
                         return header;
                     }
                     line.set(0, with_size(front[0], self.entry));
