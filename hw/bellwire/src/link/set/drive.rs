@@ -105,12 +105,12 @@ impl LinkSet {
         let _whole = bellwire_provider::thread::Uncancelled::new();
         self.take_aside();
         if self.polls_left == 0 {
-            self.polls_left = self.init.check_every.max(1);
+            self.polls_left = self.init.check_every;
             self.check();
             self.count();
         }
         let now = self.pd.device().now();
-        let turns = (self.urgent.len()).min(self.init.links_per_poll.max(1) as usize);
+        let turns = (self.urgent.len()).min(self.init.links_per_poll as usize);
         for _ in 0..turns {
             let Some(id) = self.urgent.pop_front() else {
                 break;
@@ -253,7 +253,7 @@ impl LinkSet {
             self.event(event, of);
         }
         let now = device.now();
-        let at_once = self.init.links_per_poll.max(1);
+        let at_once = self.init.links_per_poll;
         for _ in 0..at_once {
             let Some(&Reverse((at, id))) = self.timers.peek().filter(|next| next.0.0 <= now) else {
                 break;

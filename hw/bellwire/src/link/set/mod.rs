@@ -241,6 +241,12 @@ impl LinkSet {
     }
 
     fn create(pd: &Pd, init: LinkSetInit) -> Result<Self, Error> {
+        // Here, so that no check has to.
+        let init = LinkSetInit {
+            check_every: init.check_every.max(1),
+            links_per_poll: init.links_per_poll.max(1),
+            ..init
+        };
         headroom()?;
         let device = pd.device();
         let max_cqe = device.attr().max_cqe;

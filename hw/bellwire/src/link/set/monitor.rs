@@ -28,7 +28,7 @@ impl LinkSet {
         let cqs = self.queues.iter().filter_map(|queue| queue.cq.as_ref());
         self.published.set_stale(cqs.map(Cq::stale).sum());
         let links = self.slots.capacity() as u32;
-        for _ in 0..self.init.links_per_poll.clamp(1, links.max(1)) {
+        for _ in 0..self.init.links_per_poll.min(links) {
             if let Some((_, joined)) = self.slots.at(self.counted) {
                 joined.member.count();
                 if let Some(state) = joined.member.here() {
