@@ -3113,6 +3113,20 @@ int bw_qp_reset(struct bw_qp *qp,
 // Thread: the queue pair's owner.
 int bw_qp_get_state(struct bw_qp *qp);
 
+// Returns whether the last bytes of a message of this operation (a `bw_wr_opcode`) are placed last: 0 or 1. If
+// they are, a program may poll for them in the memory that the message goes to: at the peer, or here for a
+// READ.
+//
+// If not, only a completion says that all bytes are there: at the peer of a BW_WR_RDMA_WRITE_WITH_IMM or a
+// SEND, and here of a READ. Of two messages, this says nothing. The software device places the last bytes
+// last. A device of libibverbs says so by `ibv_query_qp_data_in_order`, which is not in rdma-core before 36:
+// the result is 0 then. It is the answer of the local device: ask the device at both ends.
+//
+// Errors: `BW_EINVAL` (no such operation), `BW_ESTATE` (the queue pair is on an id), `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_qp_data_in_order(struct bw_qp *qp,
+                        uint32_t opcode);
+
 // Destroys a queue pair. Requests in flight, rung or not, are flushed, and still reported by the
 // completion queues. If the queue pair is on an id (`bw_cm_attach_qp`) only the handle is destroyed.
 // Waits until the asynchronous events that were taken for it are acknowledged.

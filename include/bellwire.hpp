@@ -798,6 +798,10 @@ public:
         return bellwire::monitor(detail::made<bw_monitor>(
             "bw_qp_monitor", [&](bw_monitor **to) { return bw_qp_monitor(get(), to); }));
     }
+    bool data_in_order(uint32_t opcode)
+    {
+        return check(bw_qp_data_in_order(get(), opcode), "bw_qp_data_in_order") != 0;
+    }
     /* Brings what monitors read up to date. */
     void count() { check(bw_qp_count(get()), "bw_qp_count"); }
 

@@ -13,7 +13,7 @@ use bellwire::wqe::{
     AtomicCmpAndSwp, AtomicFetchAndAdd, Operation, Rc, RdmaRead, RdmaWrite, RdmaWriteWithImm,
     SendWithImm, Supports,
 };
-use bellwire::wr::Remote;
+use bellwire::wr::{Remote, WrOpcode};
 
 /// Immediate data that nobody looks at.
 const IMM: u32 = 0x6265_6c6c;
@@ -154,6 +154,12 @@ impl Job for LatencyJob {
             region,
             layout,
         } = side;
+        if !end.qp.data_in_order(WrOpcode::RdmaWrite) {
+            eprintln!(
+                "perf: this device does not promise to place the last bytes of a WRITE last, and the times are until \
+                 its last byte: --op write-imm measures until all bytes are there"
+            );
+        }
         let (sq, every) = (end.qp.sq(), set.work.signal_every);
         let written = Written {
             poster: Poster::new(sq, &mut end.send_cq, source, every, wait),

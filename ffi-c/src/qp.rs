@@ -1,6 +1,6 @@
 //! Queue pairs. Posting is in `post`, their attributes are in `qp_attr`, state changes in `modify`.
 
-use crate::code::{BW_ESTATE, BW_ETRANSPORT};
+use crate::code::{BW_EINVAL, BW_ESTATE, BW_ETRANSPORT};
 use crate::cq::bw_cq;
 use crate::entered::Entered;
 use crate::failure::{Failure, guard};
@@ -11,6 +11,7 @@ use crate::sized;
 use crate::transport::{AnyQp, AnySq, Kind, each};
 use crate::used::User;
 use hw::recorder::{DumpOptions, Record};
+use hw::wr::WrOpcode;
 use hw::{Cqs, Device, Qp, QpRecvQueue, QpTransport};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -395,6 +396,35 @@ pub unsafe extern "C" fn bw_qp_get_state(qp: *mut bw_qp) -> c_int {
     // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         get_mut(qp, "queue pair")?.alone(|qp| Ok(each!(AnyQp, qp, qp => qp.state())))
+    })
+}
+
+/// Returns whether the last bytes of a message of this operation (a `bw_wr_opcode`) are placed last: 0 or 1. If
+/// they are, a program may poll for them in the memory that the message goes to: at the peer, or here for a
+/// READ.
+///
+/// If not, only a completion says that all bytes are there: at the peer of a BW_WR_RDMA_WRITE_WITH_IMM or a
+/// SEND, and here of a READ. Of two messages, this says nothing. The software device places the last bytes
+/// last. A device of libibverbs says so by `ibv_query_qp_data_in_order`, which is not in rdma-core before 36:
+/// the result is 0 then. It is the answer of the local device: ask the device at both ends.
+///
+/// Errors: `BW_EINVAL` (no such operation), `BW_ESTATE` (the queue pair is on an id), `BW_ENULL`.
+/// Thread: the queue pair's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_data_in_order(qp: *mut bw_qp, opcode: u32) -> c_int {
+    // SAFETY: the header's conventions on handles.
+    guard(|| unsafe {
+        let qp = get_mut(qp, "queue pair")?;
+        let operation = u8::try_from(opcode).ok().and_then(WrOpcode::from_number);
+        let operation = operation.ok_or_else(|| {
+            let text = format!("{opcode} is no bw_wr_opcode");
+            Failure::new(BW_EINVAL, text)
+        })?;
+        qp.alone(|qp| {
+            Ok(c_int::from(
+                each!(AnyQp, qp, qp => qp.data_in_order(operation)),
+            ))
+        })
     })
 }
 

@@ -71,6 +71,7 @@ static void refused(bw_qp *qp, const bw_cm_id *id)
     AWAY(bw_qp_get_state(qp));
     AWAY(bw_qp_monitor(qp, &monitor));
     AWAY(bw_qp_count(qp));
+    AWAY(bw_qp_data_in_order(qp, BW_WR_RDMA_WRITE));
     AWAY(bw_qp_modify(qp, &attr, BW_QP_STATE));
     AWAY(bw_qp_query(qp, &attr));
     AWAY(bw_qp_attach_mcast(qp, group, 0xc001));

@@ -46,6 +46,9 @@ static void queue_pairs(void)
     bw_wc wc;
 
     end_connect(&one, &one);
+    EXPECT(bw_qp_data_in_order(one.qp, BW_WR_RDMA_WRITE) == 1);
+    EXPECT(bw_qp_data_in_order(one.qp, BW_WR_NOP) == 0);
+    EXPECT(bw_qp_data_in_order(one.qp, 77) == BW_EINVAL);
     OK(bw_qp_monitor(one.qp, &monitor));
     for (unsigned at = 0; at < 3; at++) {
         OK(bw_post_write_inline(one.qp, at, "words", 5, one.memory.addr, one.memory.rkey, BW_SEND_SIGNALED));

@@ -338,6 +338,7 @@ static void queue_pairs(void)
     MADE_NONE(bw_monitor, bw_qp_monitor(NULL, &made));
     NUL(bw_qp_monitor(a.qp, NULL));
     NUL(bw_qp_count(NULL));
+    NUL(bw_qp_data_in_order(NULL, BW_WR_SEND));
     NUL(bw_qp_attach_mcast(NULL, gid, 0xc001));
     NUL(bw_qp_attach_mcast(a.qp, NULL, 0xc001));
     NUL(bw_qp_detach_mcast(NULL, gid, 0xc001));

@@ -176,6 +176,7 @@ void connection()
     EXPECT(a.qp.state() == BW_QPS_RTS && a.cq.query().overrun == 0);
     EXPECT(a.qp.monitor().queues().send_slots != 0);
     a.qp.count();
+    EXPECT(a.qp.data_in_order(BW_WR_RDMA_WRITE));
 
     static uint64_t word = 1;
     bw::mr word_mr(pd, &word, sizeof word, BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_READ);

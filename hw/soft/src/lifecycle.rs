@@ -14,8 +14,9 @@ use crate::error::Error;
 use crate::fabric::{self, Name, Number};
 use crate::pinned::{push, room_for};
 use bellwire_core::access::AccessFlags;
+use bellwire_core::op::Carries;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
-use bellwire_core::wr::{QpType, WcStatus};
+use bellwire_core::wr::{QpType, WcStatus, WrOpcode};
 use bellwire_provider::life::Life;
 use bellwire_provider::limits::check_limits;
 use std::cmp::Reverse;
@@ -580,6 +581,11 @@ impl Hca {
     }
 
     /// State and attributes of a queue pair.
+    /// Whether the last bytes of a message of this operation are placed last: they are, of every operation with data.
+    pub fn data_in_order(&self, _qpn: u32, operation: WrOpcode) -> bool {
+        !matches!(operation.row().carries, Carries::Nothing)
+    }
+
     pub fn query_qp(&self, qpn: u32) -> Result<QpAttr, Error> {
         let mut control = self.control();
         let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;

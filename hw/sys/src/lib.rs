@@ -15,7 +15,7 @@
 //!   `ibverbs/newer.rs`.
 //! - The type of an asynchronous event: a newer library may report a number that the enum of `rdma-sys` does
 //!   not have, so it has to be read as an integer.
-//! - `_ibv_query_gid_ex` and its entry type are missing.
+//! - `_ibv_query_gid_ex` and its entry type are missing, and `ibv_query_qp_data_in_order`.
 //! - Its `ibv_create_srq_ex` creates XRC shared receive queues by the older verb, and its `ibv_close_xrcd`
 //!   panics.
 //! - It does not declare libmlx5.

@@ -50,6 +50,8 @@ static LIBRARIES: [Library; 2] = [
             "since(32) \"IBVERBS_1.11\" fn _ibv_query_gid_ex(\n        context: *mut ibv_context,\n        \
              port_num: u32,\n        gid_index: u32,\n        entry: *mut ibv_gid_entry,\n        \
              flags: u32,\n        entry_size: usize,\n    ) -> c_int;",
+            "since(36) \"IBVERBS_1.14\" fn ibv_query_qp_data_in_order(\n        qp: *mut ibv_qp,\n        \
+             op: ibv_wr_opcode::Type,\n        flags: u32,\n    ) -> c_int;",
             // For providers: its version is another in each release.
             "since(15) \"\" fn ibv_cmd_destroy_qp(qp: *mut ibv_qp) -> c_int;",
         ],

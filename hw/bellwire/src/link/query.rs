@@ -13,6 +13,7 @@ use crate::qp::Qp;
 use crate::recorder::{DumpOptions, Record};
 use bellwire_core::link::RemoteMemory;
 use bellwire_core::qp::QpAttr;
+use bellwire_core::wr::WrOpcode;
 use std::net::SocketAddr;
 
 macro_rules! queries {
@@ -56,6 +57,12 @@ macro_rules! queries {
             /// [`qp_num`](Self::qp_num).
             pub fn qp_attr(&self) -> Option<QpAttr> {
                 self.member.qp().map(Qp::query)
+            }
+
+            /// Whether the last bytes of a message of this operation are placed last, see [`Qp::data_in_order`];
+            /// `None` as for [`qp_num`](Self::qp_num).
+            pub fn data_in_order(&self, operation: WrOpcode) -> Option<bool> {
+                Some(self.member.qp()?.data_in_order(operation))
             }
 
             /// Number of unsignalled requests that were executed but are covered by no reported outcome,

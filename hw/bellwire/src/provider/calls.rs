@@ -4,6 +4,7 @@ use super::{CqSide, Hca, TargetSide, each};
 use crate::error::Error;
 use crate::event::EventQueue;
 use bellwire_core::qp::{AhAttr, QpAttr, QpAttrMask, QpState};
+use bellwire_core::wr::WrOpcode;
 use bellwire_provider::attr::{DeviceAttr, DeviceCounters, GidEntry, PortAttr, Resources};
 use bellwire_provider::life::Life;
 use bellwire_provider::path::UdpSport;
@@ -55,6 +56,8 @@ impl Hca {
         fn deregister_mr(&self, lkey: u32) -> Result<(), Error>;
         fn dealloc_mw(&self, rkey: u32);
         fn query_qp(&self, qpn: u32) -> Result<QpAttr, Error>;
+        /// Whether the last bytes of a message of this operation are placed last.
+        fn data_in_order(&self, qpn: u32, operation: WrOpcode) -> bool;
         fn modify_qp(&self, qpn: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<QpState, Error>;
         fn restart(&self, qpn: u32, life: Life);
         /// Called for a queue pair that is about to be destroyed, and that the device did not move to ERR:

@@ -32,6 +32,7 @@ use bellwire_core::qp::{Post, QpAttr, QpAttrMask, QpCap, QpState, behaviour};
 use bellwire_core::queue::{Tally, Unfinished, UserIndex};
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::Rc;
+use bellwire_core::wr::WrOpcode;
 use bellwire_provider::psn::random_psn;
 use bellwire_provider::source::ProviderKind;
 pub(crate) use create::{Made, Wanted, attach, life};
@@ -185,6 +186,21 @@ impl<T: QpTransport> Qp<T> {
         };
         attr.udp_sport = self.udp_sport;
         attr
+    }
+
+    /// Whether the last bytes of a message of this operation are placed last. Then a program may poll for them in the
+    /// memory that the message goes to: at the peer, or here for a READ.
+    ///
+    /// If not, only a completion says that all bytes are there: at the peer of a
+    /// [`RdmaWriteWithImm`](bellwire_core::wqe::RdmaWriteWithImm) or a SEND, and here of a READ. Relaxed ordering, several
+    /// paths and several adapters place bytes in any order. Of two messages, this says nothing.
+    ///
+    /// The software HCA places them last. A device of libibverbs says so by `ibv_query_qp_data_in_order`, which is not
+    /// in rdma-core before 36: then the answer is `false`. The answer is that of the local device. A program asks the
+    /// device at both ends.
+    pub fn data_in_order(&self, operation: WrOpcode) -> bool {
+        let hca = &self.pd.device().hca;
+        hca.data_in_order(self.qpn, operation)
     }
 
     /// The state in the device. A failed request moves the queue pair to ERR.

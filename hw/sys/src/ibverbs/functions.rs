@@ -135,5 +135,10 @@ functions! {
         flags: u32,
         entry_size: usize,
     ) -> c_int;
+    since(36) "IBVERBS_1.14" fn ibv_query_qp_data_in_order(
+        qp: *mut ibv_qp,
+        op: ibv_wr_opcode::Type,
+        flags: u32,
+    ) -> c_int;
     since(15) "" fn ibv_cmd_destroy_qp(qp: *mut ibv_qp) -> c_int;
 }

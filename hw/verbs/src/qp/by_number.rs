@@ -5,6 +5,7 @@ use super::super::sys;
 use super::Qp;
 use crate::error::Error;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
+use bellwire_core::wr::WrOpcode;
 use bellwire_provider::event::Element;
 use bellwire_provider::life::Life;
 use bellwire_provider::path::{PathAttr, UdpSport};
@@ -24,6 +25,22 @@ impl Context {
     /// [`Error::UnknownQp`]; [`Error::Io`].
     pub fn query_qp(&self, qpn: u32) -> Result<QpAttr, Error> {
         self.qp(qpn)?.query()
+    }
+
+    /// Whether the device places the bytes of a message of this operation in order (`ibv_query_qp_data_in_order`).
+    /// `false` where libibverbs cannot say.
+    pub fn data_in_order(&self, qpn: u32, operation: WrOpcode) -> bool {
+        let (Ok(qp), Ok(query)) = (self.qp(qpn), sys::ibv_query_qp_data_in_order()) else {
+            return false;
+        };
+        // NOP is an addition, which the verbs do not have; it places nothing.
+        if operation == WrOpcode::Nop {
+            return false;
+        }
+        // The numbers are those of the verbs.
+        let number = u32::from(operation.number());
+        // SAFETY: the queue pair is alive, and the operation is one of the verbs.
+        unsafe { query(qp.handle.as_ptr(), number, 0) == 1 }
     }
 
     /// Changes state and attributes of a queue pair (`ibv_modify_qp`); returns its state.
