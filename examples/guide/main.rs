@@ -1,6 +1,7 @@
 //! The programs of the guide (docs/guide): each chapter shows parts of one of these modules, and all run here.
 
 mod ends;
+mod grant;
 mod memory;
 mod outcomes;
 mod posting;
@@ -19,6 +20,7 @@ fn main() -> Result {
         ("tcp", tcp::run),
         ("server", server::run),
         ("outcomes", outcomes::run),
+        ("grant", grant::run),
         ("recorder", recorder::run),
     ] {
         chapter().map_err(|error| format!("{name}: {error}"))?;
