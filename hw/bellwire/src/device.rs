@@ -81,7 +81,7 @@ impl Device {
         let name = hca.name();
         log(Level::Info, format_args!("device {name} is opened"));
         Ok(Self {
-            name: name.into(),
+            name: (*name).into(),
             choice: None,
             life: Life::current(),
             events: hca.async_queue()?,

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::event::{AsyncQueue, Bell, EventQueue};
 use crate::pd::Pd;
 use crate::qp::{Made, QpTransport, Wanted};
-use crate::soft::{CqCtx, PORTS, Running, XrcDomain, XrcTarget, address_vector};
+use crate::soft::{CqCtx, PORTS, Running, SrqCtx, XrcDomain, XrcTarget, address_vector};
 use crate::srq::{NewSrq, Srq, SrqShared};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::port::DoorbellRecord;
@@ -23,6 +23,7 @@ use bellwire_core::qp::AhAttr;
 use bellwire_core::wqe::AddressVector;
 use bellwire_core::wr::MwType;
 use bellwire_provider::attr::{DeviceInfo, XrcdMode};
+use bellwire_provider::short::Short;
 use bellwire_provider::source::{Absent, Choice, ProviderKind};
 use std::iter;
 use std::os::fd::BorrowedFd;
@@ -197,10 +198,12 @@ impl Hca {
     }
 
     /// The name by which the device is opened.
-    pub fn name(&self) -> String {
+    pub fn name(&self) -> Short<128> {
         match self {
             Self::Soft(hca) => soft::name(hca),
-            Self::Verbs(context) | Self::Mlx5(context) => context.name().to_owned(),
+            Self::Verbs(context) | Self::Mlx5(context) => {
+                Short::new(format_args!("{}", context.name()))
+            }
         }
     }
 
@@ -216,9 +219,9 @@ impl Hca {
     /// process, they ring the bell.
     pub fn cq_events(&self, bell: Option<&Arc<Bell>>) -> Result<EventQueue<()>, Error> {
         match self {
-            Self::Soft(_) => bell.map_or_else(EventQueue::new, |bell| {
-                Ok(EventQueue::ringing(bell.clone()))
-            }),
+            Self::Soft(_) => {
+                bell.map_or_else(EventQueue::new, |bell| EventQueue::ringing(bell.clone()))
+            }
             Self::Verbs(context) | Self::Mlx5(context) => verbs::cq_events(context),
         }
     }
@@ -439,18 +442,33 @@ impl SrqSide {
             Self::Soft(_) => soft::revoke_srq(srq),
             Self::Verbs(queue) => {
                 verbs::revoke_srq(queue, srq)?;
-                Some(Box::new(queue.left()))
+                Some(Left::Device(Box::new(queue.left())))
             }
             Self::Mlx5(queue) => {
                 verbs::revoke_srq(queue, srq)?;
-                Some(Box::new(iter::once(()).flat_map(|()| mlx5::left(srq))))
+                let left = iter::once(()).flat_map(|()| mlx5::left(srq));
+                Some(Left::Device(Box::new(left)))
             }
         }
     }
 }
 
 /// Entries of a shared receive queue that the device has not completed.
-pub(crate) type Left<'s> = Box<dyn Iterator<Item = u16> + 's>;
+pub(crate) enum Left<'s> {
+    Soft(Box<SrqCtx>),
+    Device(Box<dyn Iterator<Item = u16> + 's>),
+}
+
+impl Iterator for Left<'_> {
+    type Item = u16;
+
+    fn next(&mut self) -> Option<u16> {
+        match self {
+            Self::Soft(ctx) => ctx.pop().map(|popped| popped.index),
+            Self::Device(left) => left.next(),
+        }
+    }
+}
 
 /// The doorbell of a send queue.
 pub(crate) type SendDoorbell =

@@ -4,6 +4,7 @@ use super::error::MemoryError;
 use super::fork::{Fd, Own};
 use super::pages::{PageKind, Pages, Thp};
 use super::region::Region;
+use super::shared::Name;
 use super::size::Size;
 use super::{available, lock, numa, shared, smaps};
 use rustix::fs::{SealFlags, fcntl_add_seals};
@@ -39,7 +40,7 @@ pub struct Mapping {
 #[must_use = "nothing is mapped before build()"]
 pub struct MappingBuilder {
     /// The name of the memfd; `None` for anonymous memory.
-    name: Option<String>,
+    name: Option<Name>,
     /// Whether the program may use the descriptor.
     lendable: bool,
     len: usize,
@@ -52,7 +53,7 @@ pub struct MappingBuilder {
 }
 
 impl MappingBuilder {
-    fn new(name: Option<String>, lendable: bool, len: usize) -> Self {
+    fn new(name: Option<Name>, lendable: bool, len: usize) -> Self {
         Self {
             name,
             lendable,
@@ -135,7 +136,7 @@ impl MappingBuilder {
         }
         let (fd, region) = match &self.name {
             Some(name) => {
-                let (fd, region) = shared::create(name, kind, len, self.node)?;
+                let (fd, region) = shared::create(name.get()?, kind, len, self.node)?;
                 (Some(fd), region)
             }
             None => (None, anonymous(kind, len, self.node)?),
@@ -210,7 +211,7 @@ impl Mapping {
     /// [`fd`](Self::fd), and call [`Mapping::from_fd`]. `name` is only informative and appears as
     /// `/memfd:name` in `/proc/<pid>/maps`. The length is sealed: it cannot change any more.
     pub fn shared(name: &str, len: usize) -> MappingBuilder {
-        MappingBuilder::new(Some(name.to_owned()), true, len)
+        MappingBuilder::new(Some(Name::new(name)), true, len)
     }
 
     /// Like [`shared`](Self::shared), for a device that shares the memory with its peers: the program does
@@ -219,7 +220,7 @@ impl Mapping {
     pub fn of_device(len: usize) -> MappingBuilder {
         MappingBuilder {
             auto_hugetlb: false,
-            ..MappingBuilder::new(Some("bellwire".to_owned()), false, len)
+            ..MappingBuilder::new(Some(Name::new("bellwire")), false, len)
         }
     }
 

@@ -6,7 +6,7 @@ use super::mapping::Mapping;
 use super::pages::{PageKind, Thp};
 use super::region::Region;
 use super::size::Size;
-use std::ffi::CString;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -15,18 +15,38 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// next access raise SIGBUS.
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
+/// Longest name of a memfd in bytes, memfd_create(2).
+const MAX_NAME: usize = 249;
+
+/// The name of a memfd, which takes no memory of its own. `None`: it is too long, or has a zero.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Name(Option<[u8; MAX_NAME + 1]>);
+
+impl Name {
+    pub fn new(name: &str) -> Self {
+        let mut bytes = [0; MAX_NAME + 1];
+        let fits = name.len() <= MAX_NAME && !name.contains('\0');
+        if let Some(room) = bytes.get_mut(..name.len()).filter(|_| fits) {
+            room.copy_from_slice(name.as_bytes());
+        }
+        Self(fits.then_some(bytes))
+    }
+
+    /// # Errors
+    /// [`MemoryError::BadName`].
+    pub fn get(&self) -> Result<&CStr, MemoryError> {
+        let bytes = self.0.as_ref().ok_or(MemoryError::BadName)?;
+        CStr::from_bytes_until_nul(bytes).map_err(|_| MemoryError::BadName)
+    }
+}
+
 /// Creates a memfd of `len` bytes (whole pages of `kind`) and maps it, without populating it.
 pub(super) fn create(
-    name: &str,
+    name: &CStr,
     kind: PageKind,
     len: usize,
     node: Option<u32>,
 ) -> Result<(OwnedFd, Region), MemoryError> {
-    // memfd_create(2): at most 249 bytes.
-    let name = CString::new(name)
-        .ok()
-        .filter(|name| name.count_bytes() <= 249)
-        .ok_or(MemoryError::BadName)?;
     let huge = match kind {
         PageKind::Huge1G => libc::MFD_HUGETLB | libc::MFD_HUGE_1GB,
         PageKind::Huge2M => libc::MFD_HUGETLB | libc::MFD_HUGE_2MB,

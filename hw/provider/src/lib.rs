@@ -20,6 +20,7 @@ pub mod path;
 pub mod pinned;
 pub mod psn;
 pub mod quiesce;
+pub mod short;
 pub mod source;
 mod sync;
 pub mod thread;

@@ -2,12 +2,14 @@
 //! an error and not a panic.
 
 use crate::error::Error;
+use crate::short::text;
 use bellwire_memory::MemoryError;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::io;
 use std::iter::repeat_with;
+use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
 
 /// Two cache lines of 64 bytes, which processors fetch together, or one of 128.
@@ -195,6 +197,14 @@ pub fn boxed<T>(value: T) -> Result<Box<T>, Error> {
     }
 }
 
+/// Room for a value: its maker can still give up if there is none. `Box::write` puts the value there.
+///
+/// # Errors
+/// There is not enough memory for it.
+pub fn place<T>() -> Result<Box<MaybeUninit<T>>, Error> {
+    boxed(MaybeUninit::uninit())
+}
+
 /// Memory that a call of set-up finds available before it begins: more than all that it takes in pieces of less than
 /// [`SMALL`], whose refusal the standard library answers by ending the process.
 pub const HEADROOM: usize = 60_000;
@@ -224,7 +234,7 @@ pub fn room_in<K: Eq + Hash, V>(table: &mut HashMap<K, V>) -> Result<(), Error> 
 /// The error that `bytes` bytes of memory are not available.
 pub fn no_memory(bytes: usize) -> Error {
     Error::Memory(MemoryError::Os {
-        doing: format!("take {bytes} bytes of memory"),
+        doing: text(format_args!("take {bytes} bytes of memory")),
         source: io::Error::from_raw_os_error(libc::ENOMEM),
     })
 }

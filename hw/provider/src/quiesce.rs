@@ -167,7 +167,7 @@ impl Section {
         self.0.store(count.wrapping_add(1), Ordering::Release);
     }
 
-    /// Changes each time that it is entered or left.
+    /// Changes each time that it is entered or left: odd while it is entered.
     pub fn count(&self) -> u32 {
         // Relaxed: orders nothing.
         self.0.load(Ordering::Relaxed)
@@ -189,26 +189,39 @@ impl Section {
     }
 }
 
+impl AsRef<Section> for Section {
+    fn as_ref(&self) -> &Section {
+        self
+    }
+}
+
 /// Like [`Section::wait`], for sections of other processes. Waits for all of them together no longer than
-/// `bound`, and returns the sections that have not been left by then.
+/// `bound`. Returns how many have not been left by then, and moves those to the front. Allocates nothing.
 #[must_use]
-pub fn wait_until_left<'s>(
-    sections: &[&'s Section],
+pub fn wait_until_left<T: AsRef<Section>>(
+    sections: &mut [(T, u32)],
     bound: std::time::Duration,
-) -> Vec<&'s Section> {
-    // Acquire: pairs with the Release in `leave` and `enter`.
-    let count = |section: &Section| section.0.load(Ordering::Acquire);
-    let mut entered: Vec<(&Section, u32)> = (sections.iter())
-        .map(|section| (*section, count(section)))
-        .filter(|(_, seen)| !seen.is_multiple_of(2))
-        .collect();
+) -> usize {
     let start = std::time::Instant::now();
     let mut backoff = Backoff::new();
-    while !entered.is_empty() && start.elapsed() <= bound {
-        entered.retain(|(section, seen)| count(section) == *seen);
+    let mut inside = sections.len();
+    loop {
+        let mut still = 0;
+        for at in 0..inside {
+            let (of, seen) = &sections[at];
+            // Acquire: pairs with the Release in `leave` and `enter`.
+            let now = of.as_ref().0.load(Ordering::Acquire);
+            if now == *seen && !seen.is_multiple_of(2) {
+                sections.swap(still, at);
+                still += 1;
+            }
+        }
+        inside = still;
+        if inside == 0 || start.elapsed() > bound {
+            return inside;
+        }
         backoff.wait();
     }
-    entered.into_iter().map(|(section, _)| section).collect()
 }
 
 #[cfg(all(test, not(any(loom, miri))))]
@@ -219,11 +232,17 @@ mod tests {
     #[test]
     fn sections_that_are_not_left_are_named() {
         let [left, stuck, other] = [0, 1, u32::MAX].map(|count| Section(AtomicU32::new(count)));
-        let sections = [&left, &stuck, &other];
-        let named = wait_until_left(&sections, Duration::ZERO);
-        let is = |section: &Section| named.iter().any(|of| std::ptr::eq(*of, section));
+        let mut sections = [&left, &stuck, &other].map(|of| (of, of.count()));
+        assert_eq!(wait_until_left(&mut sections, Duration::ZERO), 2);
+        let is = |section: &Section| {
+            sections[..2]
+                .iter()
+                .any(|(of, _)| std::ptr::eq(*of, section))
+        };
         assert!(!is(&left) && is(&stuck) && is(&other));
-        assert!(wait_until_left(&[&left], Duration::MAX).is_empty());
+        // One that was left and entered again is not waited for.
+        let mut sections = [(&left, 0), (&stuck, u32::MAX)];
+        assert_eq!(wait_until_left(&mut sections, Duration::MAX), 0);
     }
 }
 

@@ -70,10 +70,14 @@ pub fn start<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     room()?;
+    let mut owned = String::new();
+    let reserved = owned.try_reserve_exact(name.len());
+    reserved.map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
+    owned.push_str(name);
     // A thread begins with the mask of the one that starts it.
     let _blocked = Blocked::all();
     #[expect(clippy::disallowed_methods, reason = "all threads are started here")]
-    Builder::new().name(name.to_owned()).spawn(run)
+    Builder::new().name(owned).spawn(run)
 }
 
 /// Defers the cancellation of this thread (pthread_cancel(3)) until it is dropped. Cancellation unwinds the stack from

@@ -15,7 +15,8 @@ use super::window::Window;
 use super::xrcd::{FileId, XrcDomain};
 use crate::error::Error;
 use crate::fabric::MAX_PACKET;
-use crate::pinned::room_for;
+use crate::pinned::{push, room_for};
+use crate::remote::Entered;
 use bellwire_core::access::AccessFlags;
 use bellwire_provider::attr::{DeviceCounters, Resources};
 use std::cmp::Reverse;
@@ -58,6 +59,10 @@ pub(super) struct Control {
     pub round: Round,
     /// The waiting queue pairs, while `tend` checks them: kept for its memory.
     pub waiting: Vec<u32>,
+    /// Room for a list of all queue pairs: kept for its memory.
+    pub listed: Vec<u32>,
+    /// Room for the requesters of all queue pairs: kept for its memory.
+    pub requesters: Vec<(Entered, u32)>,
     /// Buffer that packets are copied to; taken while in use.
     pub inbox: Option<Box<[u8; MAX_PACKET]>>,
     /// How many more packets of the current peer are read before the other peers' turn. Data that is fetched
@@ -74,12 +79,17 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub fn new(seed: u64, gated: bool) -> Self {
-        Self {
-            // Index 0 is not used: no queue pair has the number zero.
-            qps: vec![None],
+    /// # Errors
+    /// There is not enough memory.
+    pub fn new(seed: u64, gated: bool) -> Result<Self, Error> {
+        // Index 0 is not used: no queue pair has the number zero.
+        let (mut qps, mut generations) = (Vec::new(), Vec::new());
+        push(&mut qps, None)?;
+        push(&mut generations, 0)?;
+        Ok(Self {
+            qps,
             free_qps: Vec::new(),
-            generations: vec![0],
+            generations,
             free_mrs: Vec::new(),
             used_mrs: 0,
             next_pd: 1,
@@ -100,13 +110,15 @@ impl Control {
             going_on: Vec::new(),
             round: Round::default(),
             waiting: Vec::new(),
+            listed: Vec::new(),
+            requesters: Vec::new(),
             inbox: None,
             turn: 0,
             scratch: None,
             gated,
             held: false,
             dead: false,
-        }
+        })
     }
 
     pub fn record(&mut self, qpn: u32) -> Option<&mut QpRecord> {
@@ -122,19 +134,24 @@ impl Control {
     }
 
     /// The queue pairs that complete on this completion queue.
-    pub fn qps_on(&self, cq: &CqCtx) -> Vec<u32> {
+    pub fn qps_on(&mut self, cq: &CqCtx) -> Vec<u32> {
         let on = |record: &QpRecord| {
             (record.parts.cqs().into_iter().flatten()).any(|of| std::ptr::eq(of, cq))
         };
         self.qpns_like(on)
     }
 
-    /// The queue pairs for which `like` holds.
-    pub fn qpns_like(&self, like: impl Fn(&QpRecord) -> bool) -> Vec<u32> {
+    /// The queue pairs for which `like` holds, in a list that has room for all. The caller gives it back to `listed`.
+    pub fn qpns_like(&mut self, like: impl Fn(&QpRecord) -> bool) -> Vec<u32> {
+        let mut list = std::mem::take(&mut self.listed);
+        list.clear();
         let records = self.qps.iter().flatten();
-        (records.filter(|record| like(record)))
-            .map(|record| record.qpn)
-            .collect()
+        list.extend(
+            records
+                .filter(|record| like(record))
+                .map(|record| record.qpn),
+        );
+        list
     }
 
     /// The first queue pair for which `like` holds.
@@ -151,8 +168,8 @@ impl Control {
         (at != end).then(|| record.stall_at(at))
     }
 
-    /// The numbers of all queue pairs.
-    pub fn qpns(&self) -> Vec<u32> {
+    /// The numbers of all queue pairs, as [`qpns_like`](Self::qpns_like).
+    pub fn qpns(&mut self) -> Vec<u32> {
         self.qpns_like(|_| true)
     }
 
@@ -290,19 +307,27 @@ impl Hca {
     }
 
     /// Revokes a region's key, and releases the lock.
-    pub(super) fn revoke_mr(&self, control: Locked<'_>, key: u32) -> Result<(), Error> {
+    pub(super) fn revoke_mr(&self, mut control: Locked<'_>, key: u32) -> Result<(), Error> {
         let index = self.mrs.revoke(key)?;
+        // Room for all was made with the queue pairs.
+        let mut requesters = std::mem::take(&mut control.requesters);
+        requesters.clear();
         let records = control.qps.iter().flatten();
-        let requesters: Vec<_> = records.filter_map(|of| self.requester_of(of)).collect();
+        requesters.extend(records.filter_map(|of| Some((self.requester_of(of)?, 0))));
         match requesters.is_empty() {
             true => self.barriers.heavy(),
             false => self.barriers.heavy_everywhere(),
         }
         self.wait_for_all();
         drop(control);
-        self.wait_for_requesters(requesters);
+        for (of, seen) in &mut requesters {
+            *seen = of.seen().1;
+        }
+        self.wait_for_requesters(&mut requesters);
         // They may still read the key's entry, so it is not reused before.
-        self.control().give_key(index);
+        let mut control = self.control();
+        control.give_key(index);
+        control.requesters = requesters;
         Ok(())
     }
 }

@@ -100,35 +100,42 @@ impl Hca {
                     record.raise(EventType::QpFatal);
                 }
             }
-            self.move_to_error(control, &mut on);
-            for qpn in on {
+            let moved = self.move_to_error(control, &mut on);
+            for &qpn in &on[..moved] {
                 note_overrun(control, qpn, &mut dead);
             }
+            control.listed = on;
         }
     }
 
     /// Moves a queue pair to the error state: everything posted and not executed is flushed. If that overruns a
     /// completion queue, every queue pair on it fails.
     pub(super) fn to_error(&self, control: &mut Control, qpn: u32) {
-        self.all_to_error(control, &[qpn]);
+        self.all_to_error(control, &mut [qpn]);
     }
 
     /// As [`to_error`](Self::to_error), for all of these: with one barrier.
-    pub(super) fn all_to_error(&self, control: &mut Control, qpns: &[u32]) {
-        let mut moved = qpns.to_vec();
-        self.move_to_error(control, &mut moved);
-        self.overrun_of(control, &moved);
+    pub(super) fn all_to_error(&self, control: &mut Control, qpns: &mut [u32]) {
+        let moved = self.move_to_error(control, qpns);
+        self.overrun_of(control, &qpns[..moved]);
     }
 
-    /// As [`all_to_error`](Self::all_to_error), but these queue pairs only. Leaves those that were in another state.
-    fn move_to_error(&self, control: &mut Control, qpns: &mut Vec<u32>) {
-        qpns.retain(|&qpn| {
-            let record = (control.record(qpn)).filter(|record| record.state != QpState::Err);
-            // Before anything is handled: what execution has stopped at may fail others, but starts nothing here.
-            record.map(|record| record.state = QpState::Err).is_some()
-        });
+    /// As [`all_to_error`](Self::all_to_error), but these queue pairs only. Returns how many were in another state, and
+    /// moves those to the front.
+    fn move_to_error(&self, control: &mut Control, qpns: &mut [u32]) -> usize {
+        let mut moved = 0;
+        for at in 0..qpns.len() {
+            let record = control.record(qpns[at]);
+            if let Some(record) = record.filter(|record| record.state != QpState::Err) {
+                // Before anything is handled: what execution has stopped at may fail others, but starts nothing here.
+                record.state = QpState::Err;
+                qpns.swap(moved, at);
+                moved += 1;
+            }
+        }
+        let qpns = &qpns[..moved];
         self.take_out(control, qpns);
-        for &qpn in &*qpns {
+        for &qpn in qpns {
             let Some(record) = control.record(qpn) else {
                 continue;
             };
@@ -140,6 +147,7 @@ impl Hca {
                 record.raise(EventType::QpLastWqeReached);
             }
         }
+        moved
     }
 
     /// Completes everything posted as flushed.

@@ -20,8 +20,9 @@ use bellwire_core::wqe::FirstBlock;
 use bellwire_memory::fork::Own;
 use bellwire_provider::entropy;
 use bellwire_provider::numbers::Numbers;
-use bellwire_provider::pinned::boxed;
+use bellwire_provider::pinned::{boxed, room_for};
 use bellwire_provider::quiesce::Barriers;
+use bellwire_provider::short::Short;
 use bellwire_provider::thread;
 use crossbeam_utils::CachePadded;
 use std::ops::{Deref, DerefMut};
@@ -187,7 +188,7 @@ impl Running {
             contexts: Contexts::default(),
             polls: Polls::default(),
             pds: AtomicU32::new(0),
-            control: Mutex::new(Control::new(seed, config.journal)),
+            control: Mutex::new(Control::new(seed, config.journal)?),
             locked_by: AtomicUsize::new(0),
             owner: node.as_ref().map_or_else(Owner::of_process, Node::owner),
             node,
@@ -204,7 +205,10 @@ impl Running {
         let mut running = Self { hca, threads };
         for worker in 0..workers {
             let work = move |hca: &Hca| super::engine::work(hca, worker);
-            running.spawn(&format!("bellwire-hca{worker}"), work)?;
+            running.spawn(
+                &Short::<24>::new(format_args!("bellwire-hca{worker}")),
+                work,
+            )?;
         }
         if running.hca.node.is_some() {
             let meetings = Meetings::new()?;
@@ -214,6 +218,8 @@ impl Running {
     }
 
     fn spawn(&mut self, name: &str, work: impl FnOnce(&Hca) + Send + 'static) -> Result<(), Error> {
+        let threads = self.threads.len() + 1;
+        room_for(&mut self.threads, threads)?;
         let hca = self.shared();
         let spawned = thread::start(name, move || work(&hca));
         let thread = spawned.map_err(|error| Error::io("start a thread of the device", error))?;

@@ -139,12 +139,12 @@ impl Hca {
                     record.kept_out = true;
                 }
             }
-            for qpn in qpns {
+            for &qpn in &qpns {
                 self.settle(control, qpn);
             }
         } else {
             self.receives_under_lock(false);
-            for qpn in qpns {
+            for &qpn in &qpns {
                 let idle = control
                     .record(qpn)
                     .is_some_and(|record| !record.waits() && record.state == QpState::Rts);
@@ -153,6 +153,7 @@ impl Hca {
                 }
             }
         }
+        control.listed = qpns;
     }
 
     /// Runs `look` while nothing is executed, so that no completion is written.
@@ -245,8 +246,9 @@ impl Hca {
         if !srq.fail() {
             return;
         }
-        let on = control.qpns_like(|record| record.receives_from(srq));
-        self.all_to_error(control, &on);
+        let mut on = control.qpns_like(|record| record.receives_from(srq));
+        self.all_to_error(control, &mut on);
+        control.listed = on;
     }
 
     /// A fatal error of the device: everything outstanding is completed in error, and nothing is executed
@@ -260,8 +262,9 @@ impl Hca {
         for record in control.qps.iter_mut().flatten() {
             record.flush_status = WcStatus::FatalErr;
         }
-        let all = control.qpns();
-        self.all_to_error(control, &all);
+        let mut all = control.qpns();
+        self.all_to_error(control, &mut all);
+        control.listed = all;
     }
 
     /// Executes the current entry while every entry needs the lock. `true`: it has been executed, and the

@@ -13,6 +13,7 @@ use super::remote::{self, PeerHandle, Remote};
 use crate::error::Error;
 use crate::fabric::{self, Name, Number};
 use crate::pinned::{push, room_for};
+use crate::remote::Entered;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::op::Carries;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
@@ -41,12 +42,15 @@ impl Hca {
                     halted,
                     going_on,
                     waiting,
+                    listed,
+                    requesters,
                     ..
                 } = &mut *control;
                 // So that the data path allocates nothing.
-                for list in [pending_responses, halted, going_on, waiting] {
+                for list in [pending_responses, halted, going_on, waiting, listed] {
                     room_for(list, qps.len() + 1)?;
                 }
+                room_for(requesters, qps.len() + 1)?;
                 // Including the room to give the index back later.
                 room_for(free_qps, qps.len() + 1)?;
                 room_for(generations, qps.len() + 1)?;
@@ -64,15 +68,17 @@ impl Hca {
         let generation = control.generations[index].wrapping_add(1);
         control.generations[index] = generation;
         let qpn = u32::from(generation) << 16 | index as u32;
-        let (parts, life) = match parts(qpn) {
+        let made = self.qps.make(qpn).and_then(|()| parts(qpn));
+        // SAFETY: the record that holds it is dropped with the device, at the latest.
+        let ctx = unsafe { self.qps.find(qpn) };
+        let made = made.and_then(|made| Ok((made, ctx.ok_or(Error::UnknownQp { qpn })?)));
+        let ((parts, life), ctx) = match made {
             Ok(made) => made,
             Err(error) => {
                 control.free_qps.push(index as u16);
                 return Err(error);
             }
         };
-        // SAFETY: the record that holds it is dropped with the device, at the latest.
-        let ctx = unsafe { self.qps.get(qpn) };
         control.qps[index] = Some(QpRecord {
             qpn,
             ctx,
@@ -80,6 +86,7 @@ impl Hca {
             life,
             state: QpState::Reset,
             kept_out: true,
+            left_by: 0,
             attr: QpAttr::default(),
             stall: None,
             dead_cqs: [None; 2],
@@ -102,7 +109,9 @@ impl Hca {
             .and_then(|record| self.requester_of(record));
         let ended = end(&mut control);
         drop(control);
-        self.wait_for_requesters(requester);
+        // After the barrier in `take_out`.
+        let mut requester = requester.map(Entered::seen);
+        self.wait_for_requesters(requester.as_mut_slice());
         ended
     }
 
@@ -197,7 +206,6 @@ impl Hca {
     /// need not be flushed.
     pub(super) fn take_out(&self, control: &mut Control, qpns: &[u32]) {
         let mut barrier = None;
-        let mut accepted = Vec::with_capacity(qpns.len());
         for &qpn in qpns {
             let Some(record) = control.record(qpn) else {
                 continue;
@@ -218,24 +226,28 @@ impl Hca {
             if abroad || of != 0 || flushes || !left {
                 barrier = Some(barrier.unwrap_or(false) || abroad);
             }
-            accepted.push((qpn, of));
+            if of != 0 {
+                record.left_by = of;
+            }
         }
         match barrier {
             Some(true) => self.barriers.heavy_everywhere(),
             Some(false) => self.barriers.heavy(),
             None => {}
         }
-        for &(qpn, of) in &accepted {
+        for &qpn in qpns {
             if let Some(record) = control.record(qpn) {
                 if !record.kept_out {
                     self.wait_for_data_path(record);
                     record.kept_out = true;
                 }
-                self.wait_for_peers(qpn, of);
+                self.wait_for_peers(qpn, record.left_by);
             }
         }
-        for (qpn, accepted) in accepted {
+        for &qpn in qpns {
+            let mut accepted = 0;
             if let Some(record) = control.record(qpn) {
+                accepted = std::mem::take(&mut record.left_by);
                 record.rewind();
             }
             self.settle(control, qpn);
@@ -252,7 +264,9 @@ impl Hca {
             && let Some(peer) = requester(accepted)
         {
             // SAFETY: used here only.
-            unsafe { self.qps.get(peer) }.sender.section.wait();
+            if let Some(peer) = unsafe { self.qps.find(peer) } {
+                peer.sender.section.wait();
+            }
         }
     }
 
@@ -303,6 +317,9 @@ impl Hca {
         let to = check_modify(record.parts.transport, from, drained, attr, mask)?;
         check_limits(attr, mask, 1, limits().max_qp_rd_atom)?;
         self.check_tables(attr, mask)?;
+        if mask.contains(QpAttrMask::DEST_QPN) {
+            self.qps.make(attr.dest_qp_num)?;
+        }
         record.attr.update(attr, mask);
         record.attr.qp_state = to;
         match to {
@@ -445,7 +462,8 @@ impl Hca {
             qpn: record.qpn,
             pd: record.parts.pd,
             // SAFETY: the work is dropped with the device, at the latest.
-            peer: unsafe { self.qps.get(peer) },
+            // A change of the attribute makes it.
+            peer: unsafe { self.qps.find(peer) }?,
             own: record.ctx,
             local: locals(record.parts.pd),
             grants: [Grant::NOTHING; 2],

@@ -2,7 +2,7 @@
 //! those of shared receive queues complete.
 
 use crate::error::Error;
-use crate::pinned::defaults;
+use crate::pinned::{boxed, defaults, place};
 use bellwire_core::queue::{Ledger, LedgerSlot, Received};
 use bellwire_provider::history::OldCqe;
 use std::iter::Peekable;
@@ -38,11 +38,15 @@ struct OwnedLedger {
 }
 
 impl OwnedLedger {
-    fn new() -> NonNull<Self> {
-        let slot = NonNull::from(Box::leak(Box::new([LedgerSlot::default()])));
+    fn new() -> Result<NonNull<Self>, Error> {
+        let room = place()?;
+        let slot = NonNull::from(Box::leak(boxed([LedgerSlot::default()])?));
         // SAFETY: from a box, which is freed behind the ledger.
         let ledger = Ledger::new(unsafe { &mut *slot.as_ptr() }, 0).expect("a power of two");
-        NonNull::from(Box::leak(Box::new(Self { ledger, slot })))
+        Ok(NonNull::from(Box::leak(Box::write(
+            room,
+            Self { ledger, slot },
+        ))))
     }
 }
 
@@ -65,7 +69,9 @@ impl PollHistory {
     /// There is no memory for them.
     pub fn new(count: usize) -> Result<Self, Error> {
         let count = count.max(1);
-        let places = NonNull::from(Box::leak(defaults::<Old>(count)?));
+        let places = defaults::<Old>(count)?;
+        let ledger = OwnedLedger::new()?;
+        let places = NonNull::from(Box::leak(places));
         let first = places.cast::<Old>();
         // SAFETY: it has `count` elements.
         let end = unsafe { first.add(count - 1) };
@@ -73,7 +79,7 @@ impl PollHistory {
             last: end,
             first,
             end,
-            ledger: OwnedLedger::new(),
+            ledger,
             rounds: 0,
         })
     }

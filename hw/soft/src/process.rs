@@ -9,11 +9,11 @@
 //! A pid identifies no process to another one: it belongs to a PID namespace, is reused, and /proc may show those
 //! of another namespace. Here it serves to find what is then compared.
 
+use bellwire_provider::short::Short;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{fstat, fstatfs};
+use rustix::fs::{Mode, OFlags, fstat, fstatfs, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
-use std::fs;
 use std::io;
 use std::num::NonZeroI32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -145,8 +145,10 @@ impl Process {
         let Some(handle) = &self.handle else {
             return self.pid;
         };
-        let path = format!("/proc/self/fdinfo/{}", handle.as_raw_fd());
-        let Ok(info) = fs::read_to_string(path) else {
+        let path = Short::<64>::new(format_args!("/proc/self/fdinfo/{}", handle.as_raw_fd()));
+        let mut room = [0; 1024];
+        let info = read(&path, &mut room).and_then(|info| str::from_utf8(info).ok());
+        let Some(info) = info else {
             return self.pid;
         };
         let mut lines = info.lines();
@@ -194,6 +196,14 @@ impl Process {
     }
 }
 
+/// The beginning of a file, without memory of its own.
+fn read<'r>(path: &str, room: &'r mut [u8]) -> Option<&'r [u8]> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty()).ok()?;
+    let got = rustix::io::read(&file, &mut *room).ok()?;
+    room.get(..got)
+}
+
 /// Start time of this process; zero if /proc cannot be read.
 pub fn began_here() -> u64 {
     // Without /proc, peers have to identify the process by other means.
@@ -202,9 +212,10 @@ pub fn began_here() -> u64 {
 
 /// Start time of a process, in clock ticks since boot (`starttime` of proc_pid_stat(5)).
 fn began(pid: i32) -> Option<u64> {
-    let path = format!("/proc/{pid}/stat");
+    let path = Short::<64>::new(format_args!("/proc/{pid}/stat"));
+    let mut room = [0; 1024];
     // The fields are parsed after the program's name, which may contain anything.
-    let stat = fs::read(path).ok()?;
+    let stat = read(&path, &mut room)?;
     let at = stat.iter().rposition(|byte| *byte == b')')?;
     let fields = str::from_utf8(stat.get(at + 1..)?).ok()?;
     fields.split_ascii_whitespace().nth(19)?.parse().ok()

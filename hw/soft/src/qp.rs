@@ -12,7 +12,7 @@ use super::run::Stop;
 use super::turn::Turn;
 use crate::error::Error;
 use crate::fabric::Number;
-use crate::pinned::defaults;
+use crate::pinned::{boxed, defaults};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::wqe::SendRing;
 use bellwire_core::wr::QpType;
@@ -247,30 +247,31 @@ impl QpTable {
         let Ok(slots) = defaults(MAX_QP)?.try_into() else {
             unreachable!("as many as were asked for");
         };
-        Ok(Self {
+        let table = Self {
             slots,
             end: AtomicUsize::new(0),
-        })
+        };
+        // Queue pairs without a peer refer to it.
+        table.make(0)?;
+        Ok(table)
     }
 
-    /// The context for a queue pair number, created if needed. Call under the device's lock.
+    /// Creates the context for a queue pair number, if there is none. Call under the device's lock.
     ///
-    /// # Safety
-    /// The context must not be used after the table has been dropped.
-    pub unsafe fn get(&self, qpn: u32) -> &'static QpCtx {
+    /// # Errors
+    /// There is not enough memory.
+    pub fn make(&self, qpn: u32) -> Result<(), Error> {
         let index = qpn as usize & (MAX_QP - 1);
         let slot = &self.slots[index];
-        // Acquire: pairs with the Release below, in case another thread created it.
-        let mut ctx = slot.load(Ordering::Acquire);
-        if ctx.is_null() {
-            ctx = Box::into_raw(Box::new(QpCtx::new(index)));
-            // Release: pairs with the Acquire in this function, `find` and `wait_for_all`.
+        // Relaxed: stored under the lock.
+        if slot.load(Ordering::Relaxed).is_null() {
+            let ctx = Box::into_raw(boxed(QpCtx::new(index))?);
+            // Release: pairs with the Acquire in `find` and `wait_for_all`.
             slot.store(ctx, Ordering::Release);
             // Relaxed: under the lock.
             self.end.fetch_max(index + 1, Ordering::Relaxed);
         }
-        // SAFETY: made by Box, and freed only when the table is dropped.
-        unsafe { NonNull::new_unchecked(ctx).as_ref() }
+        Ok(())
     }
 
     /// The context for a queue pair number, if one was ever created.
@@ -279,7 +280,7 @@ impl QpTable {
     /// The context must not be used after the table has been dropped.
     #[inline(always)]
     pub unsafe fn find(&self, qpn: u32) -> Option<&'static QpCtx> {
-        // Acquire: pairs with the Release in `get`.
+        // Acquire: pairs with the Release in `make`.
         let ctx = self.slots[qpn as usize & (MAX_QP - 1)].load(Ordering::Acquire);
         // SAFETY: made by Box, and freed only when the table is dropped.
         NonNull::new(ctx).map(|ctx| unsafe { ctx.as_ref() })
@@ -290,7 +291,7 @@ impl QpTable {
     pub fn wait_for_all(&self) {
         // Relaxed: changed under the lock.
         for slot in &self.slots[..self.end.load(Ordering::Relaxed)] {
-            // Acquire: pairs with the Release in `get`.
+            // Acquire: pairs with the Release in `make`.
             if let Some(ctx) = NonNull::new(slot.load(Ordering::Acquire)) {
                 // SAFETY: freed only when the table is dropped.
                 unsafe { ctx.as_ref() }.sender.section.wait();

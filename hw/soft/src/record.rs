@@ -104,6 +104,8 @@ pub(super) struct QpRecord {
     /// The data path is kept out of its sends: it is `closed`, and whoever may have seen it open has left since.
     /// So there is nothing to wait for until it is opened again.
     pub kept_out: bool,
+    /// While it is taken out: the connection that it accepted until then, or zero.
+    pub left_by: u64,
     pub attr: QpAttr,
     pub stall: Option<Stall>,
     /// Its completion queues that are known to have failed.

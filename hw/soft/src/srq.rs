@@ -4,8 +4,7 @@ use super::cq::CqCtx;
 use super::hca::Hca;
 use crate::error::Error;
 use crate::event::{AsyncQueue, Element, EventType};
-use crate::pinned::defaults;
-use crate::pinned::{push, room_for};
+use crate::pinned::{defaults, place, push, room_for};
 use bellwire_core::queue::{Popped, SrqConsumer};
 use bellwire_core::wr::QpType;
 use std::ptr::NonNull;
@@ -178,11 +177,12 @@ impl SrqNumbers {
 impl Hca {
     /// Adds a shared receive queue to the device and assigns its number.
     pub fn create_srq(&self, mut ctx: SrqCtx) -> Result<NonNull<SrqCtx>, Error> {
+        let room = place()?;
         let mut control = self.control();
         control.alive()?;
         ctx.number = control.srqs.take()?;
         let number = ctx.number;
-        let ctx = NonNull::from(Box::leak(Box::new(ctx)));
+        let ctx = NonNull::from(Box::leak(Box::write(room, ctx)));
         // Release: pairs with the Acquire in `get`.
         self.srqs
             .slot(number)

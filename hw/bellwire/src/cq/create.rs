@@ -5,8 +5,7 @@ use super::{Cq, CqInit};
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::CompChannel;
-use crate::pinned::headroom;
-use crate::pinned::{Pinned, defaults};
+use crate::pinned::{Pinned, boxed, defaults, headroom};
 use crate::provider::{CqSide, Polled};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
@@ -140,7 +139,7 @@ impl NewCq<'_> {
         let count = entries.next_power_of_two();
         let own = OwnRing {
             ring: Pinned::zeroed(count as usize * 64)?,
-            records: Box::default(),
+            records: boxed(Default::default())?,
         };
         // SAFETY: `CqShared` keeps ring and records until the queue and every queue pair on it are gone; the
         // sizes were checked.

@@ -46,7 +46,10 @@ impl Dispatcher {
     }
 
     /// Adds a mailbox for a link of this device, and returns its identifier.
-    pub fn join(&self) -> u64 {
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn join(&self) -> Result<u64, Error> {
         self.mailboxes.join(None)
     }
 
@@ -66,12 +69,15 @@ impl Dispatcher {
                     .is_some_and(|dispatcher| dispatcher.fetch(&queue))
             })?);
         }
-        Ok(self.mailboxes.join(Some(bell)))
+        self.mailboxes.join(Some(bell))
     }
 
     /// Sets the elements whose events the mailbox receives from here on, instead of those before.
-    pub fn watch(&self, id: u64, elements: &[Element]) {
-        self.mailboxes.watch(id, elements);
+    ///
+    /// # Errors
+    /// There is not enough memory; the mailbox receives none.
+    pub fn watch(&self, id: u64, elements: &[Element]) -> Result<(), Error> {
+        self.mailboxes.watch(id, elements)
     }
 
     /// Makes room in a mailbox for the events of this many links.
@@ -83,8 +89,11 @@ impl Dispatcher {
     }
 
     /// Adds an element whose events the mailbox receives from here on.
-    pub fn watch_also(&self, id: u64, element: Element) {
-        self.mailboxes.watch_also(id, element);
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn watch_also(&self, id: u64, element: Element) -> Result<(), Error> {
+        self.mailboxes.watch_also(id, element)
     }
 
     /// Ends the delivery of an element's events to the mailbox, those before included.
@@ -192,9 +201,11 @@ mod tests {
         let device = Device::soft(Default::default());
         let cq = device.create_cq(4).unwrap();
         let dispatcher = Arc::new(Dispatcher::default());
-        let (a, b) = (dispatcher.join(), dispatcher.join());
-        dispatcher.watch(a, &[Element::Cq(cq.cqn()), Element::Port(1)]);
-        dispatcher.watch(b, &[Element::Port(1)]);
+        let (a, b) = (dispatcher.join().unwrap(), dispatcher.join().unwrap());
+        dispatcher
+            .watch(a, &[Element::Cq(cq.cqn()), Element::Port(1)])
+            .unwrap();
+        dispatcher.watch(b, &[Element::Port(1)]).unwrap();
         let (send, delivered) = mpsc::channel();
         dispatcher
             .unclaimed

@@ -108,7 +108,9 @@ impl Member {
         self.room_for(sges)?;
         // SAFETY: the caller guarantees that the memory stays valid and is not accessed until the receive
         // is reported.
-        self.hand_over(unsafe { Receive::of_memory(wr_id, sges) });
+        let receive = unsafe { Receive::of_memory(wr_id, sges) };
+        // Without memory to keep it, the program posts it later.
+        self.hand_over(receive.map_err(|_| LinkError::Recovering)?);
         Ok(())
     }
 

@@ -197,10 +197,15 @@ impl Exchange for LocalExchange {
         if lane.closed || lane.messages.len() == MAX_WAITING {
             return Err(ExchangeError::Closed);
         }
-        let no_memory = |_| ExchangeError::Io(io::ErrorKind::OutOfMemory.into());
         let mut copy = Vec::new();
-        copy.try_reserve_exact(message.len()).map_err(no_memory)?;
-        lane.messages.try_reserve(1).map_err(no_memory)?;
+        let reserved = copy.try_reserve_exact(message.len());
+        if reserved.and(lane.messages.try_reserve(1)).is_err() {
+            // The other end sees that messages are missing.
+            lane.closed = true;
+            drop(lane);
+            wake(&self.outgoing);
+            return Err(ExchangeError::Io(io::ErrorKind::OutOfMemory.into()));
+        }
         copy.extend_from_slice(message);
         lane.messages.push_back(copy);
         drop(lane);

@@ -14,7 +14,7 @@ use crate::event::Waiters;
 use crate::log::failed;
 use crate::memory::fork::Life;
 use crate::pd::Pd;
-use crate::pinned::{boxed, headroom, with_room};
+use crate::pinned::{boxed, headroom, place, with_room};
 use bellwire_core::fault::Fault;
 use bellwire_core::fault::plan::EndReason;
 use bellwire_core::queue::Completion;
@@ -89,12 +89,15 @@ impl Link {
     ) -> Result<Self, Error> {
         let check_every = init.check_every.max(1);
         let (sends, receives) = init.qp.cq_entries();
-        let (sleep, cq, active) = Self::queues(pd, &init, &mut exchange)
-            .inspect_err(|error| refuse(&mut exchange, RecoveryState::fault_of(error)))?;
+        let made = Self::queues(pd, &init, &mut exchange)
+            .and_then(|made| Ok((made, place()?)))
+            .inspect_err(|error| refuse(&mut exchange, RecoveryState::fault_of(error)));
+        let ((sleep, cq, active), room) = made?;
+        let exchange = Box::write(room, exchange);
         let wake = sleep.as_ref().map(|sleep| sleep.wake.clone());
-        let state = RecoveryState::new(pd, init, Box::new(exchange), wake, Events::Own)?;
+        let state = RecoveryState::new(pd, init, exchange, wake, Events::Own)?;
         let state = boxed(state)?;
-        state.watch(active.qp.qp_num(), cq.cqn());
+        state.watch(active.qp.qp_num(), cq.cqn())?;
         Ok(Self {
             member: Member::new(active, state),
             cq: Some(cq),

@@ -8,6 +8,8 @@ use super::cancel::{Cancels, Marks, Taking};
 use super::completion::LinkCompletion;
 use super::in_flight::Pending;
 use super::recovering_queues::RecoveringQueues;
+use crate::error::Error;
+use crate::pinned::collected;
 use crate::qp::Qp;
 use bellwire_core::fault::outcome::{Doubt, Outcome};
 use bellwire_core::queue::PostError;
@@ -19,8 +21,8 @@ use bellwire_core::wr::{QpType, Sge, WcOpcode, WcStatus, WrOpcode};
 pub(super) struct Receive {
     pub wr_id: u64,
     pub block: Option<Block<'static>>,
-    /// Its memory, if it has no block.
-    sges: Vec<Sge>,
+    /// Its memory, if it has no block. `None`: there was no memory for a copy of its entry.
+    sges: Option<Vec<Sge>>,
     /// The device reported that it was not consumed, or never had it. Otherwise its completion is
     /// missing.
     pub unconsumed: bool,
@@ -34,7 +36,7 @@ impl Receive {
         Self {
             wr_id,
             block: Some(block),
-            sges: Vec::new(),
+            sges: Some(Vec::new()),
             unconsumed: true,
             taking: Taking::default(),
         }
@@ -45,14 +47,17 @@ impl Receive {
     /// # Safety
     /// The memory that `sges` refer to stays valid, and the program does not access it until the receive
     /// is reported.
-    pub unsafe fn of_memory(wr_id: u64, sges: &[Sge]) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub unsafe fn of_memory(wr_id: u64, sges: &[Sge]) -> Result<Self, Error> {
+        Ok(Self {
             wr_id,
             block: None,
-            sges: sges.to_vec(),
+            sges: Some(collected(sges.iter().copied())?),
             unconsumed: true,
             taking: Taking::default(),
-        }
+        })
     }
 
     /// Its outcome if it is not posted again, and not taken back.
@@ -103,7 +108,12 @@ pub(super) fn pending(
         let wqe = sq.entry(counter)?;
         let (head, tail) = wqe.bytes();
         let request = wqe.request(QpType::Rc).ok()?;
-        let entry = [head, tail].concat();
+        // Without memory for a copy the entry is not posted again: the link ends, and reports it.
+        let mut entry = Vec::new();
+        if entry.try_reserve_exact(head.len() + tail.len()).is_ok() {
+            entry.extend_from_slice(head);
+            entry.extend_from_slice(tail);
+        }
         Some((request.operation(), request.is_fenced(), entry))
     });
     debug_assert!(entry.is_some(), "nobody posts while a link recovers");
@@ -133,11 +143,11 @@ pub(super) fn receive(
     unconsumed: bool,
 ) -> Receive {
     let sges = match (&block, &mut queues.qp) {
-        (None, Some(qp)) => qp
-            .rq()
-            .entry(counter)
-            .map_or_else(Vec::new, Iterator::collect),
-        _ => Vec::new(),
+        (None, Some(qp)) => match qp.rq().entry(counter) {
+            Some(sges) => collected(sges).ok(),
+            None => Some(Vec::new()),
+        },
+        _ => Some(Vec::new()),
     };
     Receive {
         wr_id,
@@ -157,7 +167,10 @@ pub(super) fn repost_send(
     sends: &mut Marks,
     pending: Pending,
 ) -> Result<(), (PostError, Pending)> {
-    // Without memory to note it, the link ends, and reports it.
+    // Without memory to note it, or for its entry, the link ends, and reports it.
+    if pending.entry.is_empty() {
+        return Err((PostError::QueueFull, pending));
+    }
     if pending.before.is_some() && queues.again.try_reserve(1).is_err() {
         return Err((PostError::QueueFull, pending));
     }
@@ -219,8 +232,11 @@ pub(super) fn post_receive(
             .rq()
             .post_block(wr_id, block)
             .map_err(|it| Some(it.block)),
-        // SAFETY: the poster guaranteed that the memory stays valid until the receive is reported.
-        None => unsafe { qp.rq().post(wr_id, &sges) }.map_err(|_| None),
+        None => match &sges {
+            // SAFETY: the poster guaranteed that the memory stays valid until the receive is reported.
+            Some(sges) => unsafe { qp.rq().post(wr_id, sges) }.map_err(|_| None),
+            None => Err(None),
+        },
     };
     if let (Ok(()), Some(at)) = (&block, taking.deadline) {
         receives.set(counter, at);

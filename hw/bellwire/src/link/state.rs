@@ -48,6 +48,7 @@ use bellwire_core::link::{Action, Protocol};
 use bellwire_core::queue::{Completion, Success};
 use bellwire_core::wr::QpType;
 use bellwire_provider::attr::GidEntry;
+use bellwire_provider::short::text;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
@@ -200,7 +201,7 @@ impl RecoveryState {
                 (mailbox, Some(shared))
             }
             (Events::Own, Some(wake)) => (links.join_asleep(device, wake.bell.clone())?, None),
-            (Events::Own, None) => (links.join(), None),
+            (Events::Own, None) => (links.join()?, None),
         };
         let peer = Peer::new(exchange, Some((device.clone(), init.connect.port_num)));
         let setup = Setup {
@@ -313,7 +314,10 @@ impl RecoveryState {
 
     /// Subscribes to the device's events on these queues, the port and the device: at once when a queue pair was
     /// created, because another thread of the device may look for events at any time.
-    pub fn watch(&self, qpn: u32, cqn: u32) {
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn watch(&self, qpn: u32, cqn: u32) -> Result<(), Error> {
         if self.shared.is_some() {
             // Its set does the others.
             let links = &self.pd.device().links;
@@ -325,7 +329,7 @@ impl RecoveryState {
             Element::Port(self.init.connect.port_num),
             Element::Device,
         ];
-        self.pd.device().links.watch(self.mailbox, &elements);
+        self.pd.device().links.watch(self.mailbox, &elements)
     }
 
     /// The queue pair was destroyed: its events are of no interest any more. A plain link's next subscription
@@ -385,8 +389,10 @@ impl RecoveryState {
         self.published
             .update(|counters| counters.fault(class.scope));
         match self.queues.as_mut().and_then(|queues| queues.qp.as_mut()) {
-            Some(qp) => qp.note(fault.to_string()),
-            None => self.unnoted.push(fault),
+            Some(qp) => qp.note(text(format_args!("{fault}"))),
+            // A fault that is not noted is missing in a dump only.
+            None if self.unnoted.try_reserve(1).is_ok() => self.unnoted.push(fault),
+            None => {}
         }
         if wants(Level::Warn) {
             let (name, text, recovery) = (self.name(), fault.text(), class.recovery.text());
@@ -450,7 +456,7 @@ impl RecoveryState {
         let mut queues = RecoveringQueues::new(active, keep_alive);
         for fault in self.unnoted.drain(..) {
             if let Some(qp) = &mut queues.qp {
-                qp.note(fault.to_string());
+                qp.note(text(format_args!("{fault}")));
             }
         }
         self.queues = Some(queues);

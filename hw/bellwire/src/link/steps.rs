@@ -1,7 +1,7 @@
 //! Carrying out the steps of a plan.
 
 use super::active_queues::{create_cq, create_qp};
-use super::repost;
+use super::repost::{self, Receive};
 use super::state::RecoveryState;
 use crate::error::Error;
 use crate::qp::ConnectAttr;
@@ -11,6 +11,7 @@ use bellwire_core::fault::plan::{Step, StepResult};
 use bellwire_core::link::{ConnInfo, Endpoint, LocalInfo};
 use bellwire_provider::attr::PortState;
 use bellwire_provider::psn::random_psn;
+use std::collections::VecDeque;
 
 /// The GID of an empty entry of the GID table.
 const NO_GID: [u8; 16] = [0; 16];
@@ -187,7 +188,7 @@ impl RecoveryState {
             self.published.set_queues(&mut qp);
             let (qpn, cqn) = (qp.qp_num(), cq.cqn());
             queues.qp = Some(qp);
-            self.watch(qpn, cqn);
+            self.watch(qpn, cqn)?;
         }
         Ok(())
     }
@@ -296,19 +297,21 @@ impl RecoveryState {
 
     /// Posts receives again, and the receives that the program has posted since.
     pub fn repost_receives(&mut self) -> StepResult {
+        if self
+            .queues
+            .as_ref()
+            .is_some_and(|queues| queues.qp.is_some())
+        {
+            self.report_late_receives();
+        }
         let Some(queues) = &mut self.queues else {
             return StepResult::Done;
         };
         let Some(qp) = &mut queues.qp else {
             return StepResult::Done;
         };
-        let mut late = Vec::new();
         for (receives, again) in [(&mut self.receives, true), (&mut self.early, false)] {
-            while let Some(mut receive) = receives.pop_front() {
-                if receive.taking.is_due(self.now, &self.published) {
-                    late.push(receive);
-                    continue;
-                }
+            while let Some(receive) = receives.pop_front() {
                 if let Err(receive) = repost::post_receive(qp, &mut self.cancels.receives, receive)
                 {
                     // They were in the queue before, or were counted, so there is room.
@@ -320,9 +323,30 @@ impl RecoveryState {
         }
         qp.rq().ring();
         queues.receives_posted = true;
-        late.into_iter()
-            .for_each(|receive| self.report_receive(receive));
         StepResult::Done
+    }
+
+    fn kept(&mut self, early: bool) -> &mut VecDeque<Receive> {
+        if early {
+            &mut self.early
+        } else {
+            &mut self.receives
+        }
+    }
+
+    /// Reports the receives that are taken back; the others stay, in their order.
+    fn report_late_receives(&mut self) {
+        for early in [false, true] {
+            for _ in 0..self.kept(early).len() {
+                let Some(mut receive) = self.kept(early).pop_front() else {
+                    break;
+                };
+                match receive.taking.is_due(self.now, &self.published) {
+                    true => self.report_receive(receive),
+                    false => self.kept(early).push_back(receive),
+                }
+            }
+        }
     }
 
     fn connect(&mut self) -> Result<(), Error> {

@@ -7,12 +7,13 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::event::Element;
 use crate::memory::fork::PerProcess;
-use crate::pinned::collected;
+use crate::pinned::{boxed, collected};
 use crate::qp::{Made, QpTransport, Wanted, life};
 use crate::soft::{self, CqCtx, HcaConfig, Polled, QpParts, RecvParts, Running, SrqCtx, XrcSrq};
 use crate::srq::{NewSrq, Srq, SrqShared};
 use bellwire_core::queue::{Completion, CompletionQueue};
 use bellwire_provider::attr::DeviceInfo;
+use bellwire_provider::short::Short;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -30,10 +31,10 @@ pub fn open(name: &str) -> Result<Option<Arc<Running>>, Error> {
     name.strip_prefix(FABRIC).map(shared_node).transpose()
 }
 
-pub fn name(hca: &Running) -> String {
+pub fn name(hca: &Running) -> Short<128> {
     match hca.fabric() {
-        Some(fabric) => format!("{FABRIC}{fabric}"),
-        None => SOFT.to_owned(),
+        Some(fabric) => Short::new(format_args!("{FABRIC}{fabric}")),
+        None => Short::new(format_args!("{SOFT}")),
     }
 }
 
@@ -146,8 +147,10 @@ pub fn create_cq(hca: &Running, new: &NewCq<'_>) -> Result<Cq, Error> {
         let channel = new.channel.map(|channel| channel.queue().clone());
         let (events, attention) = (new.device.events.clone(), hca.attention());
         let cq = CqCtx::new(memory, consumer, cqn, events, channel, attention);
-        let cq = cq.inspect_err(|_| hca.cqns.give_back(cqn))?;
-        Ok(Provider::Soft(Box::new(cq)))
+        let cq = cq
+            .and_then(boxed)
+            .inspect_err(|_| hca.cqns.give_back(cqn))?;
+        Ok(Provider::Soft(cq))
     };
     new.on_own_ring(new.with_batch(), producer, |core, ctx| {
         let ctx = ctx.soft().ok_or(FOREIGN)?;
@@ -178,9 +181,7 @@ pub fn revoke_srq(srq: &SrqShared) -> Option<Left<'static>> {
     let device = srq.pd.device();
     let ctx = device.hca.soft()?.destroy_srq(srq.number)?;
     device.events.retire(Element::Srq(srq.number));
-    Some(Box::new(std::iter::from_fn(move || {
-        ctx.pop().map(|popped| popped.index)
-    })))
+    Some(Left::Soft(ctx))
 }
 
 pub fn create_srq(hca: &Running, new: NewSrq<'_, '_>) -> Result<Srq, Error> {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// The queue of a new context's asynchronous events.
 pub fn async_queue(context: &Arc<verbs::Context>) -> Result<Arc<AsyncQueue>, Error> {
     let source = Arc::new(verbs::Source::Async(context.clone()));
-    let events = AsyncQueue::of_kernel(source, |event| event);
+    let events = AsyncQueue::of_kernel(source, |event| event)?;
     events.admit(Element::Device)?;
     (1..=context.attr().phys_port_cnt).try_for_each(|port| events.admit(Element::Port(port)))?;
     Ok(Arc::new(events))
@@ -30,7 +30,7 @@ pub fn async_queue(context: &Arc<verbs::Context>) -> Result<Arc<AsyncQueue>, Err
 pub fn cq_events(context: &Arc<verbs::Context>) -> Result<EventQueue<()>, Error> {
     let channel = Arc::new(verbs::Channel::new(context)?);
     let source = verbs::Source::Channel(channel);
-    Ok(EventQueue::of_kernel(Arc::new(source), |_| ()))
+    EventQueue::of_kernel(Arc::new(source), |_| ())
 }
 
 /// Creates an address handle for entries that the libibverbs layer reads, and no device: its name is in the

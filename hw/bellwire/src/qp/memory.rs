@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::mlx5::QpRings;
-use crate::pinned::{Pinned, defaults};
+use crate::pinned::{Pinned, boxed, defaults, place};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{Attach, Ledger, LedgerSlot, Tally};
 use bellwire_core::wqe::{BASIC_BLOCK, RecvRing, SendRing};
@@ -60,6 +60,7 @@ unsafe impl Sync for LedgerBox {}
 impl LedgerBox {
     /// `None`: the sizes are not supported.
     fn new(count: u32, capacity: u32, qpn: u32) -> Result<Option<Self>, Error> {
+        let room = place()?;
         let slots: Box<[LedgerSlot<'static>]> = defaults(count as usize)?;
         let slots = Box::into_raw(slots);
         // SAFETY: the slots are freed after the ledger, in `drop`.
@@ -69,7 +70,7 @@ impl LedgerBox {
             drop(unsafe { Box::from_raw(slots) });
             return Ok(None);
         };
-        let ledger = Box::into_raw(Box::new(ledger));
+        let ledger = Box::into_raw(Box::write(room, ledger));
         Ok(Some(Self { ledger, slots }))
     }
 
@@ -107,7 +108,7 @@ impl QpMemory {
         let rings = Rings::Own {
             memory: Pinned::zeroed(recv_offset + recv_bytes)?,
             recv_offset,
-            record: Box::default(),
+            record: boxed(Default::default())?,
         };
         Self::over(rings, sizes, sizes, qpn)
     }

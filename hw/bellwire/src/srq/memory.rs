@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::mlx5;
-use crate::pinned::{Pinned, defaults};
+use crate::pinned::{Pinned, boxed, defaults, place};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{SrqLedger, SrqSlot};
 use bellwire_core::wqe::SrqRing;
@@ -44,7 +44,7 @@ impl SrqMemory {
     pub(super) fn new(count: u32, stride: u32) -> Result<Option<Arc<Self>>, Error> {
         Self::over(Ring::Own {
             memory: Pinned::zeroed(count as usize * stride as usize)?,
-            record: Box::default(),
+            record: boxed(Default::default())?,
             count,
             stride,
         })
@@ -55,6 +55,7 @@ impl SrqMemory {
         let Some((entries, _)) = (unsafe { ring.parts() }) else {
             return Ok(None);
         };
+        let room = place()?;
         let slots: Box<[SrqSlot<'static>]> = defaults(entries.count() as usize)?;
         let slots = Box::into_raw(slots);
         // SAFETY: the slots are freed after the ledger, in `drop`.
@@ -65,7 +66,7 @@ impl SrqMemory {
             return Ok(None);
         };
         Ok(Some(Arc::new(Self {
-            ledger: Box::into_raw(Box::new(ledger)),
+            ledger: Box::into_raw(Box::write(room, ledger)),
             slots,
             ring,
             end: OnceLock::new(),

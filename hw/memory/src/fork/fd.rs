@@ -23,8 +23,12 @@ const CHUNKS: usize = 256;
 type Chunk = [AtomicU64; CHUNK / 64];
 
 /// The set: a bit for each descriptor. Chunks are made when they are needed, and stay.
+/// The first has memory from the beginning. Without memory for another, its descriptors stay open in children.
 static CHUNKS_OF_SET: [AtomicPtr<Chunk>; CHUNKS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
+
+/// The chunk of the descriptors that most processes have.
+static FIRST: Chunk = [const { AtomicU64::new(0) }; CHUNK / 64];
 
 fn word(fd: RawFd, make: bool) -> Option<(&'static AtomicU64, u64)> {
     let at = usize::try_from(fd).ok()?;
@@ -35,18 +39,26 @@ fn word(fd: RawFd, make: bool) -> Option<(&'static AtomicU64, u64)> {
         if !make {
             return None;
         }
-        let new = Box::into_raw(Box::new([const { AtomicU64::new(0) }; CHUNK / 64]));
+        let mut room: Vec<Chunk> = Vec::new();
+        let new = match at / CHUNK {
+            0 => ptr::from_ref(&FIRST).cast_mut(),
+            _ => {
+                room.try_reserve_exact(1).ok()?;
+                room.push([const { AtomicU64::new(0) }; CHUNK / 64]);
+                room.as_mut_ptr()
+            }
+        };
         // Release: pairs with the Acquire above, and in `close_inherited`.
         match chunk.compare_exchange(there, new, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => there = new,
-            Err(first) => {
-                // SAFETY: from `into_raw`, and given to nobody.
-                drop(unsafe { Box::from_raw(new) });
-                there = first;
+            Ok(_) => {
+                // It stays.
+                room.leak();
+                there = new;
             }
+            Err(first) => there = first,
         }
     }
-    // SAFETY: made above, and never freed.
+    // SAFETY: made above, never freed, and only read through.
     let words = unsafe { &*there };
     Some((&words[at % CHUNK / 64], 1 << (at % 64)))
 }

@@ -1,9 +1,11 @@
 //! Static values of which each process has its own.
 
 use super::Life;
+use std::cell::UnsafeCell;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// A static value of which each process has its own: a child of fork(2) makes a new one when it first needs it.
 /// The parent's stays as it is, locked or half changed. No thread waits for another one that makes the value.
@@ -11,6 +13,10 @@ pub struct PerProcess<T> {
     make: fn() -> T,
     /// The value, of this process or of an ancestor; null: none has been needed yet.
     made: AtomicPtr<Made<T>>,
+    /// A thread has taken `first`.
+    taken: AtomicBool,
+    /// The first value, which needs no memory of its own. Those of children do.
+    first: UnsafeCell<MaybeUninit<Made<T>>>,
 }
 
 struct Made<T> {
@@ -30,6 +36,8 @@ impl<T: Send + Sync> PerProcess<T> {
         Self {
             make,
             made: AtomicPtr::new(ptr::null_mut()),
+            taken: AtomicBool::new(false),
+            first: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
 
@@ -44,17 +52,28 @@ impl<T: Send + Sync> PerProcess<T> {
                 Some(made) if made.life == life => return &made.value,
                 _ => {}
             }
-            let made = Box::into_raw(Box::new(Made {
+            let value = Made {
                 life,
                 value: (self.make)(),
                 _inherited: there,
-            }));
+            };
+            // Relaxed: only who takes the place uses it, until the pointer is stored.
+            let is_first = !self.taken.swap(true, Ordering::Relaxed);
+            let made = match is_first {
+                // SAFETY: this thread has taken the place, and nobody else writes it.
+                true => unsafe { &mut *self.first.get() }.write(value),
+                false => Box::into_raw(Box::new(value)),
+            };
             // Release: pairs with the Acquire of each look, which sees the value.
             match (self.made).compare_exchange(there, made, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => there = made,
                 Err(first) => {
-                    // SAFETY: from `into_raw`, and given to nobody.
-                    drop(unsafe { Box::from_raw(made) });
+                    match is_first {
+                        // SAFETY: written above, and given to nobody.
+                        true => unsafe { ptr::drop_in_place(made) },
+                        // SAFETY: from `into_raw`, and given to nobody.
+                        false => drop(unsafe { Box::from_raw(made) }),
+                    }
                     there = first;
                 }
             }

@@ -3,7 +3,7 @@
 use super::bell::Bell;
 use super::element::Element;
 use crate::error::Error;
-use crate::pinned::{no_memory, room_for};
+use crate::pinned::{no_memory, room_for, room_in};
 use bellwire_core::event::EventType;
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
@@ -58,8 +58,12 @@ impl Mailboxes {
     }
 
     /// Creates a mailbox; `bell` rings when an event for it arrives.
-    pub fn join(&self, bell: Option<Arc<Bell>>) -> u64 {
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn join(&self, bell: Option<Arc<Bell>>) -> Result<u64, Error> {
         let mut state = self.state();
+        room_in(&mut state.boxes)?;
         let id = state.next;
         state.next += 1;
         let mailbox = Mailbox {
@@ -68,7 +72,7 @@ impl Mailboxes {
             bell,
         };
         state.boxes.insert(id, mailbox);
-        id
+        Ok(id)
     }
 
     /// Makes room in a mailbox for watching this many elements, and for an event about each.
@@ -81,25 +85,34 @@ impl Mailboxes {
             return Ok(());
         };
         let more = elements.saturating_sub(mailbox.elements.len());
-        let reserved = mailbox.elements.try_reserve(more);
-        reserved.map_err(|_| no_memory(elements * size_of::<Element>()))?;
+        room_in_set(&mut mailbox.elements, more)?;
         room_for(&mut mailbox.events, elements)
     }
 
     /// Sets the elements that the owner of a mailbox watches, replacing the previous ones.
-    pub fn watch(&self, id: u64, elements: &[Element]) {
+    ///
+    /// # Errors
+    /// There is not enough memory; the owner watches none.
+    pub fn watch(&self, id: u64, elements: &[Element]) -> Result<(), Error> {
         if let Some(mailbox) = self.state().boxes.get_mut(&id) {
             mailbox.elements.clear();
+            room_in_set(&mut mailbox.elements, elements.len())?;
             mailbox.elements.extend(elements);
             self.keep(mailbox, |of| elements.contains(of));
         }
+        Ok(())
     }
 
     /// Adds an element to the elements that the owner of a mailbox watches.
-    pub fn watch_also(&self, id: u64, element: Element) {
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn watch_also(&self, id: u64, element: Element) -> Result<(), Error> {
         if let Some(mailbox) = self.state().boxes.get_mut(&id) {
+            room_in_set(&mut mailbox.elements, 1)?;
             mailbox.elements.insert(element);
         }
+        Ok(())
     }
 
     /// Removes an element from the elements that the owner of a mailbox watches, and its events.
@@ -195,6 +208,12 @@ impl Mailboxes {
     }
 }
 
+/// Makes room for `more` elements besides those that are watched.
+fn room_in_set(elements: &mut HashSet<Element>, more: usize) -> Result<(), Error> {
+    let reserved = elements.try_reserve(more);
+    reserved.map_err(|_| no_memory((elements.len() + more) * size_of::<Element>()))
+}
+
 #[cfg(all(test, loom))]
 mod loom_models {
     use super::*;
@@ -233,9 +252,9 @@ mod loom_models {
                 mailboxes: Mailboxes::default(),
                 bell: Arc::new(Bell::new().unwrap()),
             });
-            let sleeper = world.mailboxes.join(Some(world.bell.clone()));
-            let other = world.mailboxes.join(None);
-            world.mailboxes.watch(sleeper, &[EVENT.1]);
+            let sleeper = world.mailboxes.join(Some(world.bell.clone())).unwrap();
+            let other = world.mailboxes.join(None).unwrap();
+            world.mailboxes.watch(sleeper, &[EVENT.1]).unwrap();
             let others = {
                 let world = world.clone();
                 thread::spawn(move || _ = world.look(other))

@@ -6,7 +6,7 @@ use super::fd::{self, EventFd};
 use super::mailboxes::Mailboxes;
 use super::waiters::Waiters;
 use crate::error::Error;
-use crate::pinned::room_in;
+use crate::pinned::{room_in, room_in_queue};
 use bellwire_core::event::EventType;
 use bellwire_memory::fork::Life;
 use std::any::Any;
@@ -123,35 +123,46 @@ impl<T> EventQueue<T> {
     /// [`Error::Io`] when the system has no descriptor left.
     pub fn new() -> Result<Self, Error> {
         let fd = EventFd::new().map_err(|error| Error::io("make an event descriptor", error))?;
-        Ok(Self::of(Source::Own(fd), ROOM))
+        Self::of(Source::Own(fd), ROOM)
     }
 
     /// A queue whose events ring the bell of a sleeping thread; other sources may ring the same bell.
-    pub fn ringing(bell: Arc<Bell>) -> Self {
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn ringing(bell: Arc<Bell>) -> Result<Self, Error> {
         Self::of(Source::Bell(bell), 1)
     }
 
-    fn of(source: Source, room: usize) -> Self {
-        Self {
+    fn of(source: Source, room: usize) -> Result<Self, Error> {
+        let mut queued = VecDeque::new();
+        room_in_queue(&mut queued, room)?;
+        Ok(Self {
             source,
             kernel: None,
             state: Mutex::new(State {
-                queued: VecDeque::with_capacity(room),
+                queued,
                 known: HashMap::new(),
             }),
             count: AtomicUsize::new(0),
             waiters: Waiters::default(),
             acknowledged: Condvar::new(),
             concerned: OnceLock::new(),
-        }
+        })
     }
 
     /// A queue of events that the kernel holds; `event` converts them.
-    pub fn of_kernel(source: Arc<dyn KernelEvents>, event: fn(EventType) -> T) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn of_kernel(
+        source: Arc<dyn KernelEvents>,
+        event: fn(EventType) -> T,
+    ) -> Result<Self, Error> {
+        Ok(Self {
             kernel: Some(event),
-            ..Self::of(Source::Kernel(source), 0)
-        }
+            ..Self::of(Source::Kernel(source), 0)?
+        })
     }
 
     /// The kernel's event source, if the kernel holds the events.

@@ -14,6 +14,7 @@
 
 use super::bell::Bell;
 use crate::error::Error;
+use crate::pinned::collected;
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -121,8 +122,8 @@ impl Waiters {
             return Err(Error::Woken);
         }
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let mut all: Vec<PollFd<'_>> = fds.iter().map(|fd| readable(*fd)).collect();
-        all.extend(bell.map(|bell| readable(bell.as_fd())));
+        let more = bell.iter().map(|bell| bell.as_fd());
+        let mut all = collected(fds.iter().copied().chain(more).map(readable))?;
         // A time longer than the system supports means no limit.
         let bound = bound.and_then(|bound| Timespec::try_from(bound).ok());
         // By the kernel's interface, not by the C library's, which would be a cancellation point.

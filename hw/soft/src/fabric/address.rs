@@ -3,6 +3,7 @@
 
 use super::{MAX_NODES, Owner};
 use crate::error::Error;
+use bellwire_provider::short::Short;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::io;
@@ -26,12 +27,13 @@ pub(super) fn check_name(name: &str) -> Result<(), Error> {
     })
 }
 
-fn place(owner: &Owner, name: &str, slot: usize) -> String {
-    format!("{}/{name}/{slot}", owner.scope())
+/// Shorter than a socket's address.
+fn place(owner: &Owner, name: &str, slot: usize) -> Short<107> {
+    Short::new(format_args!("{}/{name}/{slot}", &*owner.scope()))
 }
 
 fn address(owner: &Owner, name: &str, slot: usize) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(place(owner, name, slot))
+    SocketAddr::from_abstract_name(place(owner, name, slot).as_bytes())
 }
 
 /// Binds to the first free place.

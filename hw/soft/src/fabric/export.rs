@@ -14,6 +14,7 @@ use super::window::Mapped;
 use crate::generation::Generation;
 use crate::mr::{AT_GENERATION, KEYS_BYTES, Scramble};
 use bellwire_memory::fork::Fd;
+use bellwire_provider::pinned::defaults;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -146,7 +147,7 @@ pub struct Export {
     device: u64,
     memory: Mapped,
     /// Which pieces are in use.
-    used: Mutex<Vec<bool>>,
+    used: Mutex<Box<[bool]>>,
 }
 
 impl Export {
@@ -158,7 +159,7 @@ impl Export {
             device: file_id(file.as_fd())?.device,
             file: file.into(),
             memory,
-            used: Mutex::new(vec![false; MEMORIES]),
+            used: Mutex::new(defaults(MEMORIES).map_err(|_| io::ErrorKind::OutOfMemory)?),
         })
     }
 

@@ -169,10 +169,14 @@ pub(super) fn hear(stream: &UnixStream) -> io::Result<Option<Heard>> {
         Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let mut files: Vec<OwnedFd> = Vec::new();
+    // There is room for two.
+    let mut files = [None, None];
+    let mut free = files.iter_mut();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(passed) = message {
-            files.extend(passed);
+            free.by_ref()
+                .zip(passed)
+                .for_each(|(slot, file)| *slot = Some(file));
         }
     }
     let strange = || {
@@ -187,11 +191,12 @@ pub(super) fn hear(stream: &UnixStream) -> io::Result<Option<Heard>> {
         _ => return Err(strange()),
     }
     let hello = Hello::decode(&bytes).ok_or_else(strange)?;
-    if files.is_empty() {
-        return Ok(Some(Heard { hello, files: None }));
-    }
-    // Fewer arrive than were passed if this process has reached its descriptor limit.
-    let files = <[OwnedFd; 2]>::try_from(files).map_err(|_| strange())?;
+    let files = match files {
+        [None, None] => return Ok(Some(Heard { hello, files: None })),
+        [Some(first), Some(second)] => [first, second],
+        // Fewer arrive than were passed if this process has reached its descriptor limit.
+        _ => return Err(strange()),
+    };
     if !is_safe(files[0].as_fd(), SEGMENT)? || !is_safe(files[1].as_fd(), EXPORT)? {
         return Err(strange());
     }

@@ -213,7 +213,7 @@ impl Meetings {
     /// Continues the handshakes that can continue without a message.
     pub fn go_on(&mut self, node: &Node, agreed: &mut Vec<Agreed>) {
         let now = Instant::now();
-        for slot in node.calls.take() {
+        for slot in node.calls.take().iter() {
             self.call(node, Call::new(slot, 0), now);
         }
         for at in (0..self.all.len()).rev() {
@@ -355,7 +355,10 @@ impl Meetings {
         let Handshake { key, deadline, at } = self.all.swap_remove(at);
         let (slot, was_watched) = (at.slot(), at.stream().is_some());
         // On invalid messages, and when there is no memory, no link is made.
-        let step = self.stepped(node, at, agreed).unwrap_or(Step::Over);
+        let step = match agreed.try_reserve(1) {
+            Ok(()) => self.stepped(node, at, agreed).unwrap_or(Step::Over),
+            Err(_) => Step::Over,
+        };
         match step {
             Step::Stays(at) => {
                 let watch = !was_watched && at.stream().is_some();

@@ -19,6 +19,7 @@ use bellwire_memory::fork::Fd;
 use bellwire_provider::event::epoll_wait;
 use bellwire_provider::pinned::with_room;
 use bellwire_provider::quiesce::Barriers;
+use bellwire_provider::short::Short;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -48,7 +49,7 @@ const DISTRUSTED: usize = 64;
 pub struct Node {
     /// Whose fabric it is: that of the program when it opened the device.
     pub(super) owner: Owner,
-    pub(super) name: String,
+    pub(super) name: Short<64>,
     pub(super) slot: usize,
     /// Distinguishes this node from others that have had its place.
     pub(super) incarnation: u64,
@@ -131,12 +132,12 @@ impl Node {
             .map_err(|error| Error::io("wait for peers of the fabric", error.into()))?;
         Ok(Self {
             owner,
-            name: name.to_owned(),
+            name: Short::new(format_args!("{name}")),
             slot,
             incarnation: incarnation.max(1),
             gid: [0; 16],
             places: Places::new()?,
-            calls: Calls::default(),
+            calls: Calls::new()?,
             listener: listener.into(),
             epoll,
             wake,
@@ -427,7 +428,10 @@ impl Node {
                     let flags = event.flags;
                     let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR);
                     if hung_up || link.is_gone() {
-                        woken.gone.push((slot, link));
+                        // Without memory for the list, the next wait finds it again.
+                        if woken.gone.try_reserve(1).is_ok() {
+                            woken.gone.push((slot, link));
+                        }
                     } else if link.is_restless(now, peer.reader.ready()) {
                         meetings.turn_away(self, slot, link, now);
                     }

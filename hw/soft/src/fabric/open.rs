@@ -14,6 +14,7 @@
 
 use super::export::Memory;
 use super::window::Mapped;
+use bellwire_provider::short::Short;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, SealFlags, StatxFlags, fcntl_get_seals, fstat, openat,
     statx,
@@ -102,7 +103,7 @@ pub fn open_memory(
     };
     let found = openat(
         CWD,
-        format!("/proc/{pid}/fd/{}", memory.fd),
+        &*Short::<64>::new(format_args!("/proc/{pid}/fd/{}", memory.fd)),
         OFlags::PATH | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
@@ -112,7 +113,7 @@ pub fn open_memory(
     // Non-blocking, because the peer may hold a lease on the file.
     let file = openat(
         CWD,
-        format!("/proc/self/fd/{}", found.as_raw_fd()),
+        &*Short::<64>::new(format_args!("/proc/self/fd/{}", found.as_raw_fd())),
         OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;

@@ -11,6 +11,7 @@
 //! ```
 
 use crate::process::option;
+use bellwire_provider::short::Short;
 use rustix::process::{PidfdFlags, geteuid, getpid, pidfd_open};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -63,10 +64,10 @@ impl Owner {
     }
 
     /// The beginning of the names of this owner's sockets.
-    pub fn scope(&self) -> String {
+    pub fn scope(&self) -> Short<32> {
         match self.user_namespace {
-            0 => format!("bellwire/{}", self.uid),
-            namespace => format!("bellwire/{}+{namespace:x}", self.uid),
+            0 => Short::new(format_args!("bellwire/{}", self.uid)),
+            namespace => Short::new(format_args!("bellwire/{}+{namespace:x}", self.uid)),
         }
     }
 
@@ -158,7 +159,7 @@ mod tests {
                 ..owner
             };
             assert_ne!(prefix, other.prefix("a"));
-            assert_ne!(owner.scope(), other.scope());
+            assert_ne!(&*owner.scope(), &*other.scope());
         }
         assert_eq!(user_of(gid(LINK_LOCAL)), None);
         assert_eq!(user_of(gid(0x2001 << 48 | 1)), None);

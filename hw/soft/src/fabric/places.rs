@@ -5,7 +5,7 @@ use super::MAX_NODES;
 use super::linked::Linked;
 use super::peer::Peer;
 use crate::error::Error;
-use crate::pinned::collected;
+use crate::pinned::{collected, place};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -51,9 +51,10 @@ impl Places {
         if let Some(peer) = self.get(slot) {
             return Ok(peer);
         }
+        let room = place()?;
         let peer = Peer::new(slot)
             .map_err(|error| Error::io("reserve addresses for a peer of the fabric", error))?;
-        let made = Box::into_raw(Box::new(peer));
+        let made = Box::into_raw(Box::write(room, peer));
         // Release: pairs with the Acquire in `get`.
         self.peers[slot].store(made, Ordering::Release);
         // Release: pairs with the Acquire in `all`.

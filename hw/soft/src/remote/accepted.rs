@@ -156,8 +156,9 @@ mod tests {
     #[test]
     fn a_request_is_pending_until_it_is_acknowledged() {
         let table = QpTable::new().unwrap();
+        table.make(7).unwrap();
         // SAFETY: not used after the table.
-        let ctx = unsafe { table.get(7) };
+        let ctx = unsafe { table.find(7) }.unwrap();
         let expected = &ctx.receiver.accepted.expected;
         assert_eq!(ctx.pending_ack(), None, "no request has arrived");
         expected.set_answered(Number::new(3, 0));

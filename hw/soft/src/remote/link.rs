@@ -133,7 +133,8 @@ impl Hca {
             return;
         };
         let incarnation = link.incarnation;
-        for qpn in control.qpns() {
+        let all = control.qpns();
+        for &qpn in &all {
             let Some(record) = control.record(qpn) else {
                 continue;
             };
@@ -156,6 +157,7 @@ impl Hca {
                 self.bind_requester(control, qpn, incarnation);
             }
         }
+        control.listed = all;
     }
 
     fn bind_requester(&self, control: &mut Control, qpn: u32, incarnation: u64) {

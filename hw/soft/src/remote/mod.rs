@@ -97,6 +97,7 @@ use super::qp::SendWork;
 use super::record::QpRecord;
 use crate::fabric::Name;
 use answer::Answer;
+use bellwire_provider::pinned::collected;
 use bellwire_provider::quiesce::{Section, wait_until_left};
 use data::Partial;
 use std::sync::atomic::Ordering;
@@ -192,6 +193,17 @@ impl Entered {
     fn is_inside(&self) -> bool {
         !self.section.count().is_multiple_of(2)
     }
+
+    /// With the count of its section as it is now.
+    pub(super) fn seen(self) -> (Self, u32) {
+        (self, self.section.count())
+    }
+}
+
+impl AsRef<Section> for Entered {
+    fn as_ref(&self) -> &Section {
+        self.section
+    }
 }
 
 impl Hca {
@@ -257,31 +269,25 @@ impl Hca {
     /// Other processes may be slow, so never call this under the device's lock. The wait is bounded by
     /// `STUCK`, for a process that is stopped or malicious. Such a process loses its links, so that it is waited for once,
     /// and with it all others that were stuck during the same wait.
-    pub(super) fn wait_for_requesters(&self, requesters: impl IntoIterator<Item = Entered>) {
-        let requesters: Vec<Entered> = requesters.into_iter().collect();
-        let sections: Vec<_> = requesters.iter().map(|of| of.section).collect();
+    pub(super) fn wait_for_requesters(&self, requesters: &mut [(Entered, u32)]) {
         // Most requesters are in no section, or leave it soon.
-        if wait_until_left(&sections, SOON).is_empty() {
+        let inside = wait_until_left(requesters, SOON);
+        if inside == 0 {
             return;
         }
+        // Without memory for the list, each of the others is waited for when its turn comes.
         let watched: Vec<(Entered, u32)> = {
             let control = self.control();
-            (control.qps.iter().flatten())
+            let others = (control.qps.iter().flatten())
                 .filter_map(|record| self.requester_of(record))
-                .filter(Entered::is_inside)
-                .map(|of| (of, of.section.count()))
-                .collect()
+                .filter(Entered::is_inside);
+            collected(others.map(Entered::seen)).unwrap_or_default()
         };
-        let stuck = wait_until_left(&sections, STUCK);
-        if stuck.is_empty() {
+        let stuck = wait_until_left(&mut requesters[..inside], STUCK);
+        if stuck == 0 {
             return;
         }
-        let is_stuck = |of: &&Entered| {
-            stuck
-                .iter()
-                .any(|section| std::ptr::eq(*section, of.section))
-        };
-        let waited_for = requesters.iter().filter(is_stuck).copied();
+        let waited_for = requesters[..stuck].iter().map(|(of, _)| *of);
         let others = (watched.iter()).filter(|(of, seen)| of.section.count() == *seen);
         self.part_with(waited_for.chain(others.map(|(of, _)| *of)));
     }

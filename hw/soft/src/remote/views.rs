@@ -144,6 +144,8 @@ struct Table {
     entries: Vec<Option<Entry>>,
     /// Bytes that are mapped.
     bytes: u64,
+    /// Places were revoked, and not removed since.
+    revoked: bool,
 }
 
 #[derive(Debug)]
@@ -233,7 +235,7 @@ impl PeerViews {
     /// Revokes the places of memory that is no longer exported; `shown` says what is. `true`: there is
     /// something to [`remove`](Self::remove).
     fn revoke(&self, incarnation: u64, shown: impl Fn(&Memory) -> bool) -> bool {
-        let table = self.table();
+        let mut table = self.table();
         let mut some = false;
         for entry in table.entries.iter().flatten() {
             if entry.mapped.is_some() && (table.incarnation != incarnation || !shown(&entry.memory))
@@ -244,6 +246,7 @@ impl PeerViews {
                 some = true;
             }
         }
+        table.revoked |= some;
         some
     }
 
@@ -253,12 +256,17 @@ impl PeerViews {
         let Some(places) = self.places.get() else {
             return;
         };
+        if !std::mem::take(&mut table.revoked) {
+            return;
+        }
         let Table { entries, bytes, .. } = &mut *table;
         for of in entries {
             let Some(Entry { memory, .. }) = of else {
                 continue;
             };
+            // Without memory for the list, the mapping stays until the next look.
             if places[memory.index].is_gone()
+                && gone.try_reserve(1).is_ok()
                 && let Some(Entry {
                     memory,
                     mapped: Some(mapped),
@@ -327,24 +335,22 @@ impl Hca {
     pub(super) fn drop_views(&self, control: &Control) -> Vec<Mapped> {
         let mut gone = Vec::new();
         let Some(node) = &self.node else { return gone };
-        let revoked: Vec<Arc<PeerViews>> = (self.views.peers().iter())
-            .filter(|(slot, views)| {
-                let peer = node.peer(**slot);
-                let some = views.revoke(peer.incarnation(), |memory| {
-                    peer.shown().generation(memory.index) == memory.generation
-                });
-                if some {
-                    peer.unmapped.pass();
-                }
-                some
-            })
-            .map(|(_, views)| views.clone())
-            .collect();
-        if revoked.is_empty() {
+        let mut revoked = false;
+        for (slot, views) in self.views.peers().iter() {
+            let peer = node.peer(*slot);
+            let some = views.revoke(peer.incarnation(), |memory| {
+                peer.shown().generation(memory.index) == memory.generation
+            });
+            if some {
+                peer.unmapped.pass();
+                revoked = true;
+            }
+        }
+        if !revoked {
             return gone;
         }
         self.drain(control);
-        for views in revoked {
+        for views in self.views.peers().values() {
             views.remove(&self.views, &mut gone);
         }
         gone

@@ -2,7 +2,9 @@
 
 use crate::connect::tcp;
 use crate::error::Error;
+use crate::pinned::collected;
 use bellwire_provider::address::{self, Shown};
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use std::{fmt, io};
@@ -89,7 +91,7 @@ impl Peer {
     /// [`Error::Io`].
     pub(super) fn resolve(&self, within: Duration) -> Result<Vec<SocketAddr>, Error> {
         match self {
-            Self::Addr(addr) => Ok(vec![*addr]),
+            Self::Addr(addr) => collected(iter::once(*addr)),
             Self::Name { name, port } => tcp::resolve_within(name, *port, within)
                 .map_err(|error| Error::io("resolve the name", io::Error::other(error))),
         }

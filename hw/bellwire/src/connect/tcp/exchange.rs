@@ -6,7 +6,7 @@ use crate::link::{Exchange, ExchangeError};
 use crate::memory::fork::Fd;
 use rustix::net::sockopt;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -119,8 +119,11 @@ impl Exchange for TcpExchange {
         if self.unsent.len() > MAX_UNSENT {
             return Err(ExchangeError::Closed);
         }
-        let no_memory = |_| ExchangeError::Io(io::ErrorKind::OutOfMemory.into());
-        (self.unsent.try_reserve(message.len())).map_err(no_memory)?;
+        if self.unsent.try_reserve(message.len()).is_err() {
+            // The other end sees that messages are missing.
+            let _ = self.stream.shutdown(Shutdown::Both);
+            return Err(ExchangeError::Io(io::ErrorKind::OutOfMemory.into()));
+        }
         self.unsent.extend_from_slice(message);
         self.flush()
     }

@@ -265,9 +265,12 @@ impl LinkSet {
                 self.list(id.index());
             }
         }
-        let mut heard = Vec::new();
+        // Room for all was made when they joined.
+        let mut heard = std::mem::take(&mut self.listed);
+        heard.clear();
         self.attention.take(|slot| heard.push(slot));
-        heard.into_iter().for_each(|slot| self.list(slot));
+        heard.iter().for_each(|&slot| self.list(slot));
+        self.listed = heard;
         for id in self.deadlines.due(now, at_once as usize) {
             self.list(id.index());
         }
@@ -286,14 +289,13 @@ impl LinkSet {
     /// Takes in an asynchronous event.
     fn event(&mut self, event: EventType, of: Element) {
         let fault = Fault::Event(event);
-        let concerned: Vec<u32> = match of {
+        let concerned = match of {
             Element::Qp(number) => {
-                let found = self.slots.of_qp(number);
-                let found: Vec<_> = found.map(|(id, _)| id.index()).into_iter().collect();
-                if found.is_empty() {
-                    self.event_of_leaving(event, number);
+                match self.slots.of_qp(number).map(|(id, _)| id.index()) {
+                    Some(index) => self.fault(index, fault),
+                    None => self.event_of_leaving(event, number),
                 }
-                found
+                return;
             }
             Element::Cq(_) | Element::Srq(_) => {
                 let is_it = |queue: &SharedQueues| queue.elements().any(|element| element == of);
@@ -310,17 +312,20 @@ impl LinkSet {
             }),
             Element::Wq(_) | Element::Device => self.indices(|_| true),
         };
-        for index in concerned {
+        for &index in &concerned {
             self.fault(index, fault);
         }
+        self.listed = concerned;
     }
 
-    /// Slots of the links for which `wanted` is true.
-    fn indices(&self, wanted: impl Fn(&Joined) -> bool) -> Vec<u32> {
-        let ids = self.slots.ids();
-        ids.filter(|id| self.slots.get(*id).is_some_and(&wanted))
-            .map(LinkId::index)
-            .collect()
+    /// Slots of the links for which `wanted` is true, in a list that has room for all. The caller gives it back to
+    /// `listed`.
+    fn indices(&mut self, wanted: impl Fn(&Joined) -> bool) -> Vec<u32> {
+        let mut list = std::mem::take(&mut self.listed);
+        list.clear();
+        let wanted = |id: &LinkId| self.slots.get(*id).is_some_and(&wanted);
+        list.extend(self.slots.ids().filter(wanted).map(LinkId::index));
+        list
     }
 
     /// A completion queue, or the shared receive queue of the same links, has failed: every link leaves both.
@@ -333,9 +338,11 @@ impl LinkSet {
             let state = joined.member.here();
             joined.queue == queue && state.is_some_and(|state| !state.knows_failed(event))
         };
-        for index in self.indices(unaware) {
+        let indices = self.indices(unaware);
+        for &index in &indices {
             self.fault(index, Fault::Event(event));
         }
+        self.listed = indices;
     }
 
     /// Creates the queues again that have failed, and that no link uses any more.
@@ -346,10 +353,14 @@ impl LinkSet {
                 continue;
             }
             let links = &self.pd.device().links;
-            let before: Vec<Element> = it.elements().collect();
+            let mut before = [None; 2];
+            before
+                .iter_mut()
+                .zip(it.elements())
+                .for_each(|(slot, element)| *slot = Some(element));
             it.destroy();
             // An event of a queue that is kept may have come since the last look.
-            for element in before {
+            for element in before.into_iter().flatten() {
                 if it.elements().all(|kept| kept != element) {
                     links.unwatch(self.mailbox, element);
                 }
@@ -360,19 +371,23 @@ impl LinkSet {
                 wake: self.sleep.as_ref().map(|sleep| &sleep.wake),
             };
             let created = it.create(&self.pd, &make);
-            for element in it.elements() {
-                links.watch_also(self.mailbox, element);
+            let watched =
+                (it.elements()).try_for_each(|element| links.watch_also(self.mailbox, element));
+            if watched.is_err() {
+                it.destroy();
             }
-            if created.is_err() {
+            if created.and(watched).is_err() {
                 // The links wait for it, for as long as their limits allow.
                 continue;
             }
-            for index in self.indices(|joined| joined.queue == queue) {
+            let indices = self.indices(|joined| joined.queue == queue);
+            for &index in &indices {
                 if let Some(state) = self.slots.at(index).and_then(|(_, joined)| joined.state()) {
                     state.queues_replaced();
                 }
                 self.list(index);
             }
+            self.listed = indices;
         }
     }
 

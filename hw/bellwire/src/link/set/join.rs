@@ -15,7 +15,7 @@ use super::{LinkId, LinkSet};
 use crate::error::Error;
 use crate::event::Element;
 use crate::log::failed;
-use crate::pinned::{boxed, headroom, no_memory, room_for, room_in_queue};
+use crate::pinned::{boxed, headroom, no_memory, place, room_for, room_in_queue};
 use bellwire_core::fault::Fault;
 use std::collections::VecDeque;
 use std::fmt;
@@ -88,6 +88,7 @@ impl LinkSet {
             let removed = list.len();
             room_in_queue(list, (removed + links).min(2 * self.slots.capacity() + 2))?;
         }
+        room_for(&mut self.listed, links)?;
         let leaving = self.leaving.len() + links;
         room_for(&mut self.leaving, leaving)?;
         let most = (2 * links).saturating_sub(self.timers.len());
@@ -107,9 +108,12 @@ impl LinkSet {
     pub fn join(
         &mut self,
         init: LinkInit,
-        exchange: impl Exchange + 'static,
+        mut exchange: impl Exchange + 'static,
     ) -> Result<LinkId, JoinError> {
-        let mut exchange: Option<Box<dyn Exchange>> = Some(Box::new(exchange));
+        let room = place().map_err(JoinError::Link);
+        let room = room.inspect_err(|error| refuse(&mut exchange, error.fault()))?;
+        let exchange = Box::write(room, exchange);
+        let mut exchange: Option<Box<dyn Exchange>> = Some(exchange);
         failed("a link of a set", self.join_boxed(init, &mut exchange)).inspect_err(|error| {
             if let Some(exchange) = &mut exchange {
                 refuse(&mut **exchange, error.fault());
@@ -152,11 +156,16 @@ impl LinkSet {
             return Err(JoinError::Recovering);
         };
         let srq = srq.as_ref();
+        let dispatcher = &self.pd.device().links;
+        dispatcher.watch_also(self.mailbox, Element::Port(port))?;
         let active = ActiveQueues::new(&self.pd, &init, cq, srq, reserve)?;
         let own = Element::Qp(active.qp.qp_num());
         // At once: another thread of the device may look for events at any time.
-        let dispatcher = &self.pd.device().links;
-        dispatcher.watch_also(self.mailbox, own);
+        if let Err(error) = dispatcher.watch_also(self.mailbox, own) {
+            let mut qp = active.qp;
+            qp.end(cq, drop);
+            return Err(JoinError::Link(error));
+        }
         let mut exchange = given.take().expect("given by the caller");
         let heard = self.attention.listen(index, &mut *exchange);
         let events = Events::OfSet {
@@ -181,7 +190,6 @@ impl LinkSet {
             }
         };
         self.queues[queue].attached += 1;
-        dispatcher.watch_also(self.mailbox, Element::Port(port));
         let added = self.slots.add(Joined {
             member: Member::new(active, state),
             queue,

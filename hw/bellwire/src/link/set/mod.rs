@@ -178,6 +178,8 @@ use std::time::{Duration, Instant};
 pub struct LinkSet {
     // Queue pairs are destroyed before their completion queues.
     slots: Slots,
+    /// Room for a list of all links: kept for its memory.
+    listed: Vec<u32>,
     /// Links that were removed, and have queue pairs yet.
     leaving: Vec<Joined>,
     queues: Vec<SharedQueues>,
@@ -287,15 +289,12 @@ impl LinkSet {
         }
         let mailbox = match &wake {
             Some(wake) => device.links.join_asleep(device, wake.bell.clone())?,
-            None => device.links.join(),
+            None => device.links.join()?,
         };
-        device.links.watch_also(mailbox, Element::Device);
-        for element in queues.iter().flat_map(SharedQueues::elements) {
-            device.links.watch_also(mailbox, element);
-        }
         let mut set = Self {
             slots,
             leaving: Vec::new(),
+            listed: Vec::new(),
             queues,
             turn: 0,
             division,
@@ -303,7 +302,7 @@ impl LinkSet {
             buffers: count,
             short: false,
             reporting: VecDeque::new(),
-            noted: Noted::new(srq_init.as_ref(), division.queues, held),
+            noted: Noted::new(srq_init.as_ref(), division.queues, held)?,
             polls_left: 1,
             urgent: VecDeque::new(),
             patient: VecDeque::new(),
@@ -320,6 +319,11 @@ impl LinkSet {
             init,
             pd: pd.clone(),
         };
+        // Dropping the set removes the mailbox.
+        device.links.watch_also(mailbox, Element::Device)?;
+        for element in set.queues.iter().flat_map(SharedQueues::elements) {
+            device.links.watch_also(mailbox, element)?;
+        }
         set.refill();
         Ok(set)
     }

@@ -7,6 +7,8 @@ use super::LinkId;
 use super::held::Held;
 use super::slots::Joined;
 use super::srq::Filling;
+use crate::error::Error;
+use crate::pinned::collected;
 use crate::srq::SrqInit;
 use bellwire_core::queue::Completion;
 
@@ -23,14 +25,16 @@ pub(super) struct Noted {
 }
 
 impl Noted {
-    pub fn new(srq: Option<&SrqInit>, queues: u32, held: Option<Held>) -> Self {
-        let fillings = srq.map(|init| (0..queues).map(|_| Filling::new(init)).collect());
-        Self {
+    /// # Errors
+    /// There is not enough memory.
+    pub fn new(srq: Option<&SrqInit>, queues: u32, held: Option<Held>) -> Result<Self, Error> {
+        let fillings = srq.map(|init| collected((0..queues).map(|_| Filling::new(init))));
+        Ok(Self {
             aside: Vec::new(),
             busy: false,
-            fillings: fillings.unwrap_or_default(),
+            fillings: fillings.transpose()?.unwrap_or_default(),
             held,
-        }
+        })
     }
 
     /// Takes in a completion that does not go to the program as it is. Returns whether it was passed to the

@@ -18,6 +18,7 @@ use crate::link::{Exchange, ExchangeError};
 use crate::memory::fork::Life;
 use crate::pinned::headroom;
 use crate::pinned::room_in;
+use crate::pinned::room_in_queue;
 use bellwire_core::fault::FaultCode;
 use bellwire_provider::backoff::sleep;
 use bellwire_provider::entropy;
@@ -100,6 +101,8 @@ impl Listener {
         listener.listen(backlog)?;
         // As many as the system supports.
         notices.listen(0)?;
+        let mut given_up = VecDeque::new();
+        room_in_queue(&mut given_up, GIVEN_UP)?;
         let desk = Desk {
             number: entropy::draw(),
             sessions: HashMap::new(),
@@ -111,7 +114,7 @@ impl Listener {
             rung: false,
             watcher: None,
             closed: false,
-            given_up: VecDeque::with_capacity(GIVEN_UP),
+            given_up,
             retry,
         };
         let failed = |error: Errno| Error::io("make an epoll descriptor", error.into());

@@ -4,7 +4,9 @@
 
 use super::super::PortSpace;
 use crate::error::Error;
+use crate::pinned::collected;
 use bellwire_provider::address::{is_scoped, scope_of};
+use bellwire_provider::short::Short;
 use rustix::net::SocketAddrUnix;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -55,9 +57,12 @@ impl At {
                 })
                 .collect())
         };
+        let both = |two: [Self; 2]| {
+            collected(two.into_iter()).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))
+        };
         Ok(match self {
-            Self::One(IpAddr::V4(_), _) => vec![Self::Any4, Self::Any],
-            Self::One(IpAddr::V6(_), _) => vec![Self::Any6, Self::Any],
+            Self::One(IpAddr::V4(_), _) => both([Self::Any4, Self::Any])?,
+            Self::One(IpAddr::V6(_), _) => both([Self::Any6, Self::Any])?,
             Self::Any4 => [vec![Self::Any], of_family(true)?].concat(),
             Self::Any6 => [vec![Self::Any], of_family(false)?].concat(),
             Self::Any => [
@@ -69,15 +74,17 @@ impl At {
         })
     }
 
-    fn text(self) -> String {
+    fn text(self) -> Short<48> {
         match self {
-            Self::One(IpAddr::V4(ip), _) => format!("{:08x}", ip.to_bits()),
-            Self::One(IpAddr::V6(ip), 0) => format!("{:032x}", ip.to_bits()),
+            Self::One(IpAddr::V4(ip), _) => Short::new(format_args!("{:08x}", ip.to_bits())),
+            Self::One(IpAddr::V6(ip), 0) => Short::new(format_args!("{:032x}", ip.to_bits())),
             // Names of the abstract namespace are those of the network namespace, as are the indices.
-            Self::One(IpAddr::V6(ip), interface) => format!("{:032x}%{interface:x}", ip.to_bits()),
-            Self::Any4 => "any4".to_owned(),
-            Self::Any6 => "any6".to_owned(),
-            Self::Any => "any".to_owned(),
+            Self::One(IpAddr::V6(ip), interface) => {
+                Short::new(format_args!("{:032x}%{interface:x}", ip.to_bits()))
+            }
+            Self::Any4 => Short::new(format_args!("any4")),
+            Self::Any6 => Short::new(format_args!("any6")),
+            Self::Any => Short::new(format_args!("any")),
         }
     }
 }
@@ -96,7 +103,10 @@ pub(super) fn socket_of(
     // Linux finds a name by a checksum, which is the same of many ports, and looks at all of these names: a
     // product by an odd number, which is another one of each port, has more different ones.
     let port = u32::from(port).wrapping_mul(0x9e37_79b1);
-    let name = format!("{scope}/cm/{space}/{port:08x}/{}", at.text());
+    let name = Short::<256>::new(format_args!(
+        "{scope}/cm/{space}/{port:08x}/{}",
+        &*at.text()
+    ));
     if name.len() > MAX_BYTES {
         let fabric = scope.rsplit('/').next().unwrap_or(scope).len();
         let rest = name.len() - fabric;

@@ -26,9 +26,9 @@ impl Channel {
     pub fn open(device: &Device, hca: &Arc<Running>) -> Result<Arc<Self>, Error> {
         let owner = hca.owner();
         let scope = match hca.fabric() {
-            Some(fabric) => format!("{}/{fabric}", owner.scope()),
+            Some(fabric) => format!("{}/{fabric}", &*owner.scope()),
             // Unique, because the name of a fabric contains no slash.
-            None => format!("{}//{:x}", owner.scope(), hca.managers.id()),
+            None => format!("{}//{:x}", &*owner.scope(), hca.managers.id()),
         };
         let hub = Arc::new(Hub::new(owner)?);
         let listener: Weak<Hub> = Arc::downgrade(&hub);

@@ -8,6 +8,7 @@ use super::multicast;
 use super::params::Params;
 use super::private::Private;
 use crate::error::Error;
+use crate::pinned::boxed;
 use bellwire_core::fault::CmEvent;
 
 impl Id {
@@ -67,14 +68,15 @@ impl Id {
                 Some(_) => return Ok(entry.end(EventKind::Unreachable { status })),
                 None => {}
             }
-            entry.ours = Some(params);
-            entry.knock(Message {
+            let message = boxed(Message {
                 params,
                 source: entry.local,
                 target: entry.peer,
                 private,
                 ..Message::new(kind)
-            });
+            })?;
+            entry.ours = Some(params);
+            entry.knock(message);
             Ok(home.hub.knock(entry, self.key, home.scope()))
         })
     }

@@ -465,8 +465,8 @@ impl Entry {
     }
 
     /// Starts to send a request to the peer, until its time limit.
-    pub fn knock(&mut self, message: Message) {
-        self.request = Some(Box::new(message));
+    pub fn knock(&mut self, message: Box<Message>) {
+        self.request = Some(message);
         let now = Instant::now();
         self.stage = Stage::Knocking(now + ANSWER);
         self.deadline = Some(now);

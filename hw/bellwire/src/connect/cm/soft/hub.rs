@@ -302,7 +302,7 @@ impl Hub {
         let listens = |event: &epoll::Event| {
             (state.ids.get(&event.data.u64())).is_some_and(|entry| entry.stage == Stage::Listening)
         };
-        ready.sort_by_key(|event| !listens(event));
+        ready.sort_unstable_by_key(|event| !listens(event));
         for event in &*ready {
             match event.data.u64() {
                 WAKE => self.settle(state),

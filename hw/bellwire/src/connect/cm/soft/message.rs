@@ -6,6 +6,7 @@ use super::params::Params;
 use super::private::Private;
 use crate::connect::FormatError;
 use crate::qp::Endpoint;
+use arrayvec::ArrayVec;
 use bellwire_core::link::wire::{Reader, within};
 use bellwire_provider::address::{is_scoped, scope_of};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -85,7 +86,7 @@ impl Message {
     }
 
     /// Returns its wire format.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> ArrayVec<u8, MAX_BYTES> {
         let Params {
             endpoint,
             qkey,
@@ -118,7 +119,7 @@ impl Message {
             &peer_to_bytes(self.target),
             self.private.as_ref(),
         ];
-        fields.concat()
+        fields.into_iter().flatten().copied().collect()
     }
 
     /// Reads a message that a peer sent.
@@ -281,7 +282,7 @@ mod tests {
         for length in 0..FRONT {
             assert!(Message::from_bytes(&bytes[..length]).is_err(), "{length}");
         }
-        let long = [bytes, vec![0; Private::MAX + 1]].concat();
+        let long = [bytes.to_vec(), vec![0; Private::MAX + 1]].concat();
         assert!(Message::from_bytes(&long[..MAX_BYTES]).is_ok());
         assert!(Message::from_bytes(&long).is_err());
     }

@@ -8,11 +8,12 @@
 use super::peers::PeerProcess;
 use crate::memory::fork::PerProcess;
 use crate::qp::Endpoint;
+use bellwire_provider::short::Short;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The scope, the process that names the queue pair (zero: this one), the port's LID and GID, and the queue pair number.
-type Key = (String, u64, u16, [u8; 16], u32);
+type Key = (Short<128>, u64, u16, [u8; 16], u32);
 
 /// The queue pair of a peer, reserved for as long as no other connection may be made with it.
 #[derive(Debug)]
@@ -32,13 +33,13 @@ impl RemoteQp {
     /// `None` if the queue pair that this process names has a connection.
     pub fn new(scope: &str, process: Option<&PeerProcess>, endpoint: &Endpoint) -> Option<Self> {
         let key = (
-            scope.to_owned(),
+            Short::new(format_args!("{scope}")),
             process.map_or(0, PeerProcess::identity),
             endpoint.lid,
             endpoint.gid,
             endpoint.qp_num,
         );
-        let free = connected().insert(key.clone());
+        let free = connected().insert(key);
         free.then(|| Self(key))
     }
 }

@@ -4,6 +4,7 @@
 use super::message::{MAX_BYTES, Message};
 use crate::error::Error;
 use crate::memory::fork::Fd;
+use crate::pinned::boxed;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
@@ -106,7 +107,8 @@ pub(super) fn hear(socket: impl AsFd) -> Heard {
         return match recv(&socket, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((_, 0)) => Heard::End,
             Ok((read, whole)) if whole <= read => match Message::from_bytes(&bytes[..read]) {
-                Ok(message) => Heard::Message(Box::new(message)),
+                // Without memory for a message the connection ends.
+                Ok(message) => boxed(message).map_or(Heard::End, Heard::Message),
                 Err(_) => Heard::Garbage,
             },
             Ok(_) => Heard::Garbage,
