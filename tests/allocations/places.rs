@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
 
-/// The folders and files of the standard library whose allocations end the process when they fail, because they have no
-/// call that returns an error. `docs/bounds.md` has the bound of each.
+/// Folders and files of the standard library that end the process without memory, because they have no call that
+/// returns an error. `docs/bounds.md` has the bound of each.
 const CANNOT_FAIL: [(&str, &str); 3] = [
     ("alloc/src/sync.rs", "Arc"),
     ("alloc/src/collections/btree/", "B-tree"),
@@ -52,12 +52,25 @@ impl Places {
         Self(places)
     }
 
+    /// Whether the program has line numbers: an optimized one has none, and its stacks name no functions.
+    /// Under AddressSanitizer it has them, but each of the processes takes too long.
+    pub fn have_lines() -> bool {
+        let here = Self::have_lines as *const () as usize + 1;
+        let places = Self::of([&[here][..]].into_iter());
+        let named = places
+            .0
+            .values()
+            .flatten()
+            .any(|(_, line)| line.contains("places.rs"));
+        named && std::env::var_os("ASAN_OPTIONS").is_none()
+    }
+
     fn frames(&self, stack: &[usize]) -> impl Iterator<Item = &(String, String)> {
         let all = stack.iter().filter_map(|at| self.0.get(at)).flatten();
         all.filter(|(_, line)| !line.contains("/allocations/refusing.rs") && !line.starts_with('?'))
     }
 
-    /// What of the standard library asked for the memory, if it is one of those that cannot report a failure.
+    /// The part of the standard library that needed the memory, if that part has no call that returns an error.
     pub fn cannot_fail(&self, stack: &[usize]) -> Option<&'static str> {
         let library = self
             .frames(stack)

@@ -1,7 +1,7 @@
 //! The allocator: the system's, which refuses what it is told to.
 
+use bellwire_tests::excused::is_excused;
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
@@ -16,11 +16,6 @@ static LEAST: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    /// Nothing is refused to this thread.
-    static EXCUSED: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Frames of the stack that are kept of the first refusal.
 const FRAMES: usize = 48;
@@ -55,14 +50,6 @@ pub fn disarm() -> bool {
     SIZE.load(Relaxed) != 0
 }
 
-/// Refuses nothing to this thread while `work` runs.
-pub fn without<R>(work: impl FnOnce() -> R) -> R {
-    EXCUSED.set(true);
-    let done = work();
-    EXCUSED.set(false);
-    done
-}
-
 /// Bytes in use.
 pub fn used() -> usize {
     USED.load(Relaxed)
@@ -94,7 +81,7 @@ fn note(bytes: usize) {
 }
 
 fn refuses(bytes: usize) -> bool {
-    if LEFT.load(Relaxed) < 0 || bytes < LEAST.load(Relaxed) || EXCUSED.get() {
+    if LEFT.load(Relaxed) < 0 || bytes < LEAST.load(Relaxed) || is_excused() {
         return false;
     }
     let before = LEFT.fetch_update(Relaxed, Relaxed, |left| match left {

@@ -1,6 +1,5 @@
 //! What is done while an allocation is refused.
 
-use crate::walk::SMALL;
 use bellwire::connect::cm::{Connector, Listener, Retry};
 use bellwire::connect::tcp::{self, Connection};
 use bellwire::event::EventType;
@@ -18,31 +17,31 @@ use bellwire::wr::MwType;
 use bellwire::{
     AccessFlags, ClassLayout, ConnectAttr, CqInit, Device, Pd, QpInit, Region, Slab, SrqInit,
 };
+use bellwire_tests::excused;
 use bellwire_tests::fixture::{ALL, SIGNALED};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 pub type Scenario = fn() -> Result<(), String>;
 
-/// Each with the size of the smallest allocations that are refused one by one.
-pub const SCENARIOS: &[(&str, usize, Scenario)] = &[
-    ("devices", 0, devices),
-    ("engines", 0, engines),
-    ("nodes", 0, nodes),
-    ("links", 0, || links(RecoverIn::Poll, false)),
-    ("links_asleep", 0, || links(RecoverIn::Thread, true)),
-    ("loaded", 0, || loaded(EventType::QpFatal)),
-    ("loaded_cq", 0, || loaded(EventType::CqErr)),
-    ("sets", 0, sets),
-    ("cm", SMALL, cm),
-    ("cm_between", SMALL, cm_between),
-    ("several_by_cm", SMALL, several_by_cm),
-    ("tcp", SMALL, over_tcp),
+pub const SCENARIOS: &[(&str, Scenario)] = &[
+    ("devices", devices),
+    ("engines", engines),
+    ("nodes", nodes),
+    ("links", || links(RecoverIn::Poll, false)),
+    ("links_asleep", || links(RecoverIn::Thread, true)),
+    ("loaded", || loaded(EventType::QpFatal)),
+    ("loaded_cq", || loaded(EventType::CqErr)),
+    ("sets", sets),
+    ("cm", cm),
+    ("cm_between", cm_between),
+    ("several_by_cm", several_by_cm),
+    ("tcp", over_tcp),
 ];
 
 fn text(error: impl std::fmt::Display) -> String {
     // The text of an error is the program's: the error itself needs no memory.
-    crate::refusing::without(|| error.to_string())
+    excused::excused(|| error.to_string())
 }
 
 /// How long anything may take.
@@ -134,16 +133,14 @@ fn engines() -> Result<(), String> {
     objects(&Device::try_soft(config).map_err(text)?)
 }
 
-/// Made before anything is refused.
-static FABRIC: OnceLock<String> = OnceLock::new();
-
-/// What a process needs before anything is refused.
-pub fn prepare() {
-    FABRIC.get_or_init(|| format!("allocations-{}", std::process::id()));
+/// The name of the fabric, which has its memory before anything is refused.
+pub fn fabric() -> &'static str {
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| format!("allocations-{}", std::process::id()))
 }
 
 fn node() -> Result<Device, String> {
-    Device::join(FABRIC.get().expect("prepared"), HcaConfig::default()).map_err(text)
+    Device::join(fabric(), HcaConfig::default()).map_err(text)
 }
 
 /// Two nodes, and queue pairs between them.

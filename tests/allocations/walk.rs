@@ -87,7 +87,7 @@ fn play(scenario: Scenario, refuse: Option<Refuse>, out: RawFd) -> ! {
         libc::dup2(null, 2);
         libc::close(null);
     }
-    scenarios::prepare();
+    scenarios::fabric();
     let before = Holdings::now();
     if let Some(refuse) = refuse {
         refusing::arm(refuse);
@@ -194,8 +194,8 @@ const AT_A_TIME: usize = 8;
 /// More than any scenario has allocations of this size.
 const MOST: usize = 5000;
 
-/// Refuses the n-th allocation of at least so many bytes, for every n; then the n-th and all behind it, of those that are
-/// not small.
+/// Refuses the n-th allocation of at least so many bytes, for every n; then the n-th that is not small, and all
+/// such behind it.
 pub fn walk(name: &str, least: usize, scenario: Scenario) {
     let well = run(scenario, None);
     assert_eq!(

@@ -4,6 +4,7 @@ pub mod cable;
 pub mod child;
 pub mod ends;
 pub mod events;
+pub mod excused;
 pub mod fixture;
 pub mod leftovers;
 pub mod library;

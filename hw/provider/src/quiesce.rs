@@ -240,7 +240,7 @@ mod tests {
                 .any(|(of, _)| std::ptr::eq(*of, section))
         };
         assert!(!is(&left) && is(&stuck) && is(&other));
-        // One that was left and entered again is not waited for.
+        // A section that was left and entered again is not waited for.
         let mut sections = [(&left, 0), (&stuck, u32::MAX)];
         assert_eq!(wait_until_left(&mut sections, Duration::MAX), 0);
     }

@@ -320,8 +320,8 @@ impl Hca {
         }
         self.wait_for_all();
         drop(control);
-        for (of, seen) in &mut requesters {
-            *seen = of.seen().1;
+        for (of, count) in &mut requesters {
+            *count = of.with_count().1;
         }
         self.wait_for_requesters(&mut requesters);
         // They may still read the key's entry, so it is not reused before.

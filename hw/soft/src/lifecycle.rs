@@ -110,7 +110,7 @@ impl Hca {
         let ended = end(&mut control);
         drop(control);
         // After the barrier in `take_out`.
-        let mut requester = requester.map(Entered::seen);
+        let mut requester = requester.map(Entered::with_count);
         self.wait_for_requesters(requester.as_mut_slice());
         ended
     }

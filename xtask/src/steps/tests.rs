@@ -74,6 +74,10 @@ pub fn unit(workspace: &Workspace) -> Result<Run> {
         }
     }
     run.side_by_side(&mut [waiting, others]);
+    // It reads stacks, so it needs line numbers, which optimized tests do not have.
+    run.command(&mut command(
+        "cargo test -p bellwire-tests --test allocations",
+    ));
     Ok(run)
 }
 

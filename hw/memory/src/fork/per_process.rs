@@ -57,7 +57,7 @@ impl<T: Send + Sync> PerProcess<T> {
                 value: (self.make)(),
                 _inherited: there,
             };
-            // Relaxed: only who takes the place uses it, until the pointer is stored.
+            // Relaxed: only the thread that takes the place uses it, until the pointer is stored.
             let is_first = !self.taken.swap(true, Ordering::Relaxed);
             let made = match is_first {
                 // SAFETY: this thread has taken the place, and nobody else writes it.

@@ -195,7 +195,7 @@ impl Entered {
     }
 
     /// With the count of its section as it is now.
-    pub(super) fn seen(self) -> (Self, u32) {
+    pub(super) fn with_count(self) -> (Self, u32) {
         (self, self.section.count())
     }
 }
@@ -281,7 +281,7 @@ impl Hca {
             let others = (control.qps.iter().flatten())
                 .filter_map(|record| self.requester_of(record))
                 .filter(Entered::is_inside);
-            collected(others.map(Entered::seen)).unwrap_or_default()
+            collected(others.map(Entered::with_count)).unwrap_or_default()
         };
         let stuck = wait_until_left(&mut requesters[..inside], STUCK);
         if stuck == 0 {
