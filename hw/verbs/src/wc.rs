@@ -194,10 +194,14 @@ pub(super) fn fetched(bytes: u32, user_index: u32, counter: u32) -> Cqe64 {
 const WITH_IMM: u32 = sys::ibv_wc_flags::IBV_WC_WITH_IMM.0;
 const WITH_INV: u32 = sys::ibv_wc_flags::IBV_WC_WITH_INV.0;
 
-/// Whether a receive has a byte count, and neither immediate data nor an invalidated rkey.
+/// An invalidated rkey, at a connected queue pair. rxe passes on the kernel's flag, whose number is that of IP_CSUM_OK
+/// here. Receives of connected queue pairs do not have IP_CSUM_OK.
+const INVALIDATES: u32 = WITH_INV | 1 << 2;
+
+/// Whether a receive of a connected queue pair has a byte count, and neither immediate data nor an invalidated rkey.
 #[inline(always)]
 pub(super) fn is_plain(wc: &impl Fields) -> bool {
-    wc.flags() & (WITH_IMM | WITH_INV) == 0
+    wc.flags() & (WITH_IMM | INVALIDATES) == 0
 }
 
 /// A [plain](is_plain) receive of a connected queue pair.
@@ -220,7 +224,7 @@ fn received_by(wc: &impl Fields, wqe: CompletedWqe) -> Cqe64 {
     if is_plain(wc) {
         return Cqe64::responder(CqeOpcode::RespSend, wqe, wc.byte_len());
     }
-    if wc.flags() & WITH_INV != 0 {
+    if wc.flags() & INVALIDATES != 0 {
         let key = Be32::new(wc.imm());
         return Cqe64::responder(CqeOpcode::RespSendInv, wqe, wc.byte_len()).with_imm(key);
     }
@@ -233,7 +237,15 @@ fn received_by(wc: &impl Fields, wqe: CompletedWqe) -> Cqe64 {
 
 /// A receive of a datagram.
 pub(super) fn datagram(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
-    received(wc, user_index, counter).with_source(Source {
+    let wqe = named(user_index, counter);
+    let cqe = match wc.flags() & WITH_IMM {
+        0 => Cqe64::responder(CqeOpcode::RespSend, wqe, wc.byte_len()),
+        _ => {
+            let imm = Be32::from_raw(wc.imm());
+            Cqe64::responder(CqeOpcode::RespSendImm, wqe, wc.byte_len()).with_imm(imm)
+        }
+    };
+    cqe.with_source(Source {
         qpn: wc.src_qp(),
         slid: wc.slid(),
         sl: wc.sl(),
