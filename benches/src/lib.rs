@@ -3,6 +3,7 @@
 //! queue pairs and as links, many, many into one completion queue, and many links in sets; queue pairs for datagrams.
 
 mod fan_in;
+mod lends;
 mod links;
 mod many;
 mod memory_device;
@@ -10,6 +11,7 @@ mod set;
 mod stations;
 
 pub use fan_in::FanIn;
+pub use lends::{Lending, Lends};
 pub use links::{Links, links};
 pub use many::{Many, SMALL, SetUp};
 pub use memory_device::{ENTRIES, MemoryDevice, Seen};

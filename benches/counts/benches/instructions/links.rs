@@ -1,8 +1,9 @@
 //! By links that recover, and by sets of them.
 
 use super::{REQUESTS, SIGNALED, limit, of_many};
+use bellwire::Device;
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire_benches::{Links, Sets, links};
+use bellwire_benches::{Lending, Lends, Links, Sets, links};
 use bellwire_core::wqe::*;
 use gungraun::{LibraryBenchmarkConfig, library_benchmark, library_benchmark_group};
 use std::hint::black_box;
@@ -39,6 +40,23 @@ fn linked() -> Links {
     links.a.ring();
     while links.a.poll(1, drop) == 0 {}
     links
+}
+
+// A message of 12 bytes and its answer, with receives at both ends: alone, and with a block that is lent meanwhile. The
+// peer gives the block back with its answer, or the program takes it back.
+#[library_benchmark]
+#[bench::not_lent(args = (lends(), Lending::No), config = limit(1710))]
+#[bench::given_back(args = (lends(), Lending::GivenBack), config = limit(6380))]
+#[bench::ended(args = (lends(), Lending::Ended), config = limit(7450))]
+fn link_exchange(mut lends: Lends, lending: Lending) -> Lends {
+    for _ in 0..REQUESTS {
+        lends.exchange(black_box(lending));
+    }
+    lends
+}
+
+fn lends() -> Lends {
+    Lends::on(&Device::soft(Default::default()))
 }
 
 // The same by links of a set. The limit for many links is 2 % above the limit for one.
@@ -104,6 +122,7 @@ library_benchmark_group!(
     name = by_links;
     benchmarks =
         link_write_8_inline_and_poll,
+        link_exchange,
         set_write_8_inline_and_poll,
         set_send_8_inline_and_receive,
         set_send_8_inline_and_receive_on_srq

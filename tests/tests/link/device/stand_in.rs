@@ -1,5 +1,7 @@
 //! What does not happen to a device by itself: the stand-in for the kernel injects it.
 
+mod grants;
+
 use super::{device, ends, patient};
 use crate::world::End;
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
