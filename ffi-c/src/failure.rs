@@ -52,6 +52,13 @@ fn is_unreachable(error: &std::io::Error) -> bool {
     .contains(&kind)
 }
 
+/// The process, or the host, has no descriptor left.
+fn lacks_descriptors(error: &std::io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
+}
+
 /// Of addresses that were tried in vain.
 fn address_code(tried: &[hw::address::Tried]) -> bw_error {
     let errors = (tried.iter()).map(|of| of.errno.map(std::io::Error::from_raw_os_error));
@@ -141,6 +148,8 @@ impl From<TcpError> for Failure {
     fn from(error: TcpError) -> Self {
         let code = match &error {
             TcpError::TimedOut { .. } => BW_ETIMEDOUT,
+            // As for `bw_listener_create`.
+            TcpError::Listen { error, .. } if lacks_descriptors(error) => BW_EOTHER,
             TcpError::UnknownHost { .. }
             | TcpError::Listen { .. }
             | TcpError::Connect { .. }
@@ -270,5 +279,27 @@ pub(crate) fn post_code(error: PostError) -> bw_error {
         PostError::SgeTooLong { .. } | PostError::BlockTooShort { .. } => BW_ESGELENGTH,
         // Only reposting returns this, which the C interface does not have.
         PostError::NoEntry => BW_EINVAL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_of_both_kinds_have_one_code_without_descriptors() {
+        for number in [23, 24] {
+            let lacking = || std::io::Error::from_raw_os_error(number);
+            let tcp = TcpError::Listen {
+                address: "127.0.0.1:1".to_owned(),
+                error: lacking(),
+            };
+            let io = hw::Error::Io {
+                what: "listen",
+                error: lacking(),
+            };
+            assert_eq!(Failure::from(tcp).code, BW_EOTHER);
+            assert_eq!(Failure::from(io).code, BW_EOTHER);
+        }
     }
 }
