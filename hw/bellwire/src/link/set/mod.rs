@@ -218,7 +218,8 @@ pub struct LinkSet {
     panics: Panics,
     /// What other threads read.
     published: Arc<PublishedSet>,
-    /// The slot of the link that is counted next.
+    /// Requests are counted by operation, and the slot of the link that is counted next.
+    counts: bool,
     counted: u32,
     init: LinkSetInit,
     pd: Pd,
@@ -315,6 +316,7 @@ impl LinkSet {
             waiters: Waiters::default(),
             panics: Panics::default(),
             published: Arc::default(),
+            counts: false,
             counted: 0,
             init,
             pd: pd.clone(),
