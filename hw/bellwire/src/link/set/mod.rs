@@ -218,8 +218,7 @@ pub struct LinkSet {
     panics: Panics,
     /// What other threads read.
     published: Arc<PublishedSet>,
-    /// Requests are counted by operation, and the slot of the link that is counted next.
-    counts: bool,
+    /// The slot of the link that is counted next.
     counted: u32,
     init: LinkSetInit,
     pd: Pd,
@@ -316,7 +315,6 @@ impl LinkSet {
             waiters: Waiters::default(),
             panics: Panics::default(),
             published: Arc::default(),
-            counts: false,
             counted: 0,
             init,
             pd: pd.clone(),

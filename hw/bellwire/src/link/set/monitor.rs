@@ -10,7 +10,6 @@ impl LinkSet {
     pub fn monitor(&mut self) -> LinkSetMonitor {
         if !self.published.counts() {
             self.published.count();
-            self.counts = true;
             let ids: Vec<_> = self.slots.ids().collect();
             for id in ids {
                 if let Some(joined) = self.slots.get_mut(id) {
@@ -22,16 +21,10 @@ impl LinkSet {
     }
 
     /// Brings what monitors read up to date, of a few links each time.
-    #[inline(always)]
     pub(super) fn count(&mut self) {
-        if self.counts {
-            self.count_some();
+        if !self.published.counts() {
+            return;
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn count_some(&mut self) {
         let cqs = self.queues.iter().filter_map(|queue| queue.cq.as_ref());
         self.published.set_stale(cqs.map(Cq::stale).sum());
         let links = self.slots.capacity() as u32;
