@@ -104,12 +104,12 @@ impl LinkSet {
         // The fast path makes no system call of the C library.
         let _whole = bellwire_provider::thread::Uncancelled::new();
         self.take_aside();
+        let now = self.pd.device().now();
         if self.polls_left == 0 {
             self.polls_left = self.init.check_every;
-            self.check();
+            self.check(now);
             self.count();
         }
-        let now = self.pd.device().now();
         let turns = (self.urgent.len()).min(self.init.links_per_poll as usize);
         for _ in 0..turns {
             let Some(id) = self.urgent.pop_front() else {
@@ -247,12 +247,11 @@ impl LinkSet {
     }
 
     /// Checks the asynchronous events and the exchanges, and looks at a few of the links that wait.
-    fn check(&mut self) {
+    fn check(&mut self, now: Duration) {
         let device = self.pd.device().clone();
         for (event, of) in device.links.collect(&device, self.mailbox) {
             self.event(event, of);
         }
-        let now = device.now();
         let at_once = self.init.links_per_poll;
         for _ in 0..at_once {
             let Some(&Reverse((at, id))) = self.timers.peek().filter(|next| next.0.0 <= now) else {
