@@ -23,12 +23,13 @@ use self::{
 use crate::workspace::Workspace;
 
 /// Declared by hand, see `hw/sys/src/lib.rs`; or libc's.
-const BY_HAND: [&str; 7] = [
+const BY_HAND: [&str; 8] = [
     "ibv_ack_async_event",
     "ibv_async_event",
     "ibv_event_type",
     "ibv_get_async_event",
     "ibv_gid_entry",
+    "ibv_query_qp_data_in_order",
     "ibv_rereg_mr_err_code",
     "in_addr",
 ];
