@@ -18,7 +18,7 @@ fn each_request_is_counted_once() {
     let operations = [WrOpcode::Send, WrOpcode::RdmaWrite, WrOpcode::Nop];
     let mut expected = [Posted::default(); 3];
     let mut last = None;
-    for wr_id in 0..20_000 {
+    for wr_id in 0..if cfg!(miri) { 300 } else { 20_000 } {
         let data = [0; 300];
         let kind = random.below(3);
         let data = &data[..if kind == 2 { 0 } else { random.below(300) }];
@@ -54,7 +54,7 @@ fn each_request_is_counted_once() {
     }
     queue.send.count();
     for (operation, expected) in operations.into_iter().zip(expected) {
-        assert!(expected.requests > 1000);
+        assert!(cfg!(miri) || expected.requests > 1000);
         assert_eq!(tally.sends(operation), expected, "{operation}");
     }
     assert_eq!(tally.sends(WrOpcode::RdmaRead), Posted::default());

@@ -14,10 +14,11 @@ use bellwire_memory::Mapping;
 const LENGTH: u32 = 4096;
 
 struct Pair {
-    slab: Slab,
     a: Link,
     b: Link,
     outcomes: Vec<(u64, Outcome)>,
+    /// Dropped after the links, which have blocks.
+    slab: Slab,
 }
 
 impl Pair {
@@ -36,10 +37,10 @@ impl Pair {
             ..LinkInit::default()
         };
         let mut pair = Self {
-            slab,
             a: Link::new(&pd, init.clone(), here).unwrap(),
             b: Link::new(&pd, init, there).unwrap(),
             outcomes: Vec::new(),
+            slab,
         };
         pair.settle();
         pair
