@@ -26,7 +26,7 @@ static void *read_all(void *context)
     return NULL;
 }
 
-static struct reading elsewhere(bw_monitor *monitor)
+static struct reading read_in_thread(bw_monitor *monitor)
 {
     struct reading reading;
     pthread_t thread;
@@ -54,17 +54,17 @@ static void queue_pairs(void)
         OK(bw_post_write_inline(one.qp, at, "words", 5, one.memory.addr, one.memory.rkey, BW_SEND_SIGNALED));
         OK(bw_ring_sq(one.qp));
     }
-    EXPECT(elsewhere(monitor).queues.sends_in_flight == 3);
-    while (elsewhere(monitor).queues.sends_in_flight != 0)
+    EXPECT(read_in_thread(monitor).queues.sends_in_flight == 3);
+    while (read_in_thread(monitor).queues.sends_in_flight != 0)
         bw_poll_one(one.cq, &wc);
     OK(bw_qp_count(one.qp));
-    reading = elsewhere(monitor);
+    reading = read_in_thread(monitor);
     EXPECT(reading.code == BW_EUNSUPPORTED);
     EXPECT(reading.queues.requests[BW_WR_RDMA_WRITE] == 3);
     EXPECT(reading.queues.bytes[BW_WR_RDMA_WRITE] == 15);
     EXPECT(reading.queues.requests[BW_WR_SEND] == 0 && reading.queues.send_slots != 0);
     end_destroy(&one);
-    reading = elsewhere(monitor);
+    reading = read_in_thread(monitor);
     EXPECT(reading.queues.requests[BW_WR_RDMA_WRITE] == 3 && reading.queues.send_slots == 0);
     OK(bw_monitor_destroy(monitor));
 }
@@ -95,22 +95,22 @@ static void links(void)
     init.check_every = 1;
     OK(bw_link_set_create(pd, &init, &set));
     OK(bw_link_set_monitor(set, &of_set));
-    EXPECT(elsewhere(of_set).queues.links == 0);
+    EXPECT(read_in_thread(of_set).queues.links == 0);
     side_memory(&peer, pd, &there);
     OK(bw_link_set_join_pair(set, NULL, &link, pd, &there, &peer.link));
     OK(bw_link_set_monitor_link(set, link, &of_link));
     OK(bw_link_monitor(peer.link, &of_peer));
-    reading = elsewhere(of_set);
+    reading = read_in_thread(of_set);
     EXPECT(reading.queues.links == 1 && reading.queues.ready == 0);
-    while (elsewhere(of_set).queues.ready == 0 || elsewhere(of_peer).queues.ready == 0) {
+    while (read_in_thread(of_set).queues.ready == 0 || read_in_thread(of_peer).queues.ready == 0) {
         poll_set(set, &reported);
         side_poll(&peer);
     }
-    EXPECT(elsewhere(of_link).link.recovered == 1 && elsewhere(of_peer).link.recovered == 1);
+    EXPECT(read_in_thread(of_link).link.recovered == 1 && read_in_thread(of_peer).link.recovered == 1);
     /* The peer has no receive yet. */
     OK(bw_link_set_post_send_inline(set, link, number, &number, 8, BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
     OK(bw_link_set_ring_sq(set, link));
-    EXPECT(elsewhere(of_link).queues.sends_in_flight == 1);
+    EXPECT(read_in_thread(of_link).queues.sends_in_flight == 1);
     memset(&counters, 0, sizeof counters);
     counters.size = sizeof counters;
     OK(bw_device_query_counters(device, &counters));
@@ -123,21 +123,21 @@ static void links(void)
     }
     /* Each check counts a few links, so that counts come some polls later. */
     for (int poll = 0; poll < 100000; poll++) {
-        if (elsewhere(of_set).queues.requests[BW_WR_SEND] == 1 && elsewhere(of_peer).queues.receives == 1)
+        if (read_in_thread(of_set).queues.requests[BW_WR_SEND] == 1 && read_in_thread(of_peer).queues.receives == 1)
             break;
         poll_set(set, &reported);
         side_poll(&peer);
     }
-    reading = elsewhere(of_set);
+    reading = read_in_thread(of_set);
     EXPECT(reading.code == BW_OK && reading.link.recovered == 1);
     EXPECT(reading.queues.requests[BW_WR_SEND] == 1 && reading.queues.bytes[BW_WR_SEND] == 8);
-    EXPECT(elsewhere(of_link).queues.requests[BW_WR_SEND] == 1);
-    EXPECT(elsewhere(of_peer).queues.receives == 1);
+    EXPECT(read_in_thread(of_link).queues.requests[BW_WR_SEND] == 1);
+    EXPECT(read_in_thread(of_peer).queues.receives == 1);
     OK(bw_link_set_remove(set, link));
     side_end(&peer);
     OK(bw_link_set_destroy(set));
-    EXPECT(elsewhere(of_set).queues.requests[BW_WR_SEND] == 1);
-    EXPECT(elsewhere(of_peer).queues.receives == 1);
+    EXPECT(read_in_thread(of_set).queues.requests[BW_WR_SEND] == 1);
+    EXPECT(read_in_thread(of_peer).queues.receives == 1);
     OK(bw_monitor_destroy(of_peer));
     OK(bw_monitor_destroy(of_link));
     OK(bw_monitor_destroy(of_set));
